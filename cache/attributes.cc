@@ -1,0 +1,201 @@
+// Attributes: stat, chmod, chown, utimens, truncate, statfs, and the client's own xattrs.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "cache/cache.h"
+
+namespace prefixfs {
+namespace {
+
+constexpr uint32_t kBlockSize = 4096;
+// Cleaners outside start at 80 % used; what eviction gives back on demand counts as free.
+constexpr double kMostUsed = 0.79;
+
+void Apply(const AttributeChange& change, int64_t now_ns, Inode* inode) {
+  if (change.mode) inode->mode = (inode->mode & S_IFMT) | (*change.mode & 07777);
+  if (change.uid) inode->uid = *change.uid;
+  if (change.gid) inode->gid = *change.gid;
+  if (change.atime_ns) inode->atime_ns = *change.atime_ns;
+  if (change.mtime_ns) inode->mtime_ns = *change.mtime_ns;
+  inode->ctime_ns = now_ns;
+}
+
+void SetTimes(int fd, const AttributeChange& change) {
+  auto spec = [](const std::optional<int64_t>& ns) {
+    if (!ns) return timespec{0, UTIME_OMIT};
+    return timespec{static_cast<time_t>(*ns / kNsPerSecond), static_cast<long>(*ns % kNsPerSecond)};
+  };
+  const timespec times[2] = {spec(change.atime_ns), spec(change.mtime_ns)};
+  (void)::futimens(fd, times);
+}
+
+}  // namespace
+
+Result<Entry> Cache::GetAttributes(Ino ino, const Handle* handle) {
+  FilePtr file = handle != nullptr ? handle->file : open_.Find(ino);
+  if (file) {
+    (void)residents_->Touch(ino);
+    return OpenEntry(file);
+  }
+  Result<Inode> found = index_->Get(ino);
+  if (found.status().Is(Code::kNotFound)) {
+    found = FindReplaced([&]() -> Result<Inode> {
+      if (FilePtr open = open_.Find(ino)) return OpenEntry(open).inode;
+      MutexLock lock(side_mutex_);
+      auto it = lingering_.find(ino);
+      return it == lingering_.end() ? Result<Inode>(Code::kNotFound) : it->second.inode;
+    });
+  }
+  const Inode inode = PFS_TRY(std::move(found));
+  if (inode.IsFile() && residents_->Touch(ino) == Residents::Probe::kGone) return Code::kNotFound;
+  Entry entry = MakeEntry(inode);
+  MutexLock lock(side_mutex_);
+  if (auto it = access_times_.find(ino); it != access_times_.end())
+    entry.inode.atime_ns = it->second;
+  return entry;
+}
+
+Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const AttributeChange& change,
+                                   const Caller& caller, bool may_wait) {
+  if (change.size) {
+    Result<Entry> truncated = SetSize(ino, handle, *change.size, caller, may_wait);
+    if (!truncated.ok()) return truncated;
+    AttributeChange rest = change;
+    rest.size.reset();
+    if (!rest.mode && !rest.uid && !rest.gid && !rest.atime_ns && !rest.mtime_ns) return truncated;
+    return SetAttributes(truncated->inode.ino, handle, rest, caller, may_wait);
+  }
+  const int64_t now = clock_.WallNs();
+  FilePtr file = handle != nullptr ? handle->file : open_.Find(ino);
+  if (change.touch) residents_->Refresh(ino);
+  Inode inode;
+  Status updated = index_->Update([&](IndexTxn& txn) -> Status {
+    inode = PFS_TRY(txn.Get(ino));
+    Apply(change, now, &inode);
+    return txn.Put(inode);
+  });
+  if (updated.Is(Code::kNotFound) && file)
+    updated = Ok();  // provisional or nameless: only the table knows it
+  PFS_TRY(updated);
+  {
+    MutexLock lock(side_mutex_);
+    if (change.atime_ns) access_times_.erase(ino);
+  }
+  if (file) {
+    MutexLock guard(file->change);
+    if (!file->sealed() && file->fd.valid() && (change.atime_ns || change.mtime_ns))
+      SetTimes(file->fd.get(), change);
+    {
+      MutexLock lock(open_.mutex);
+      Apply(change, now, &file->inode);
+      if (file->base != 0 && !change.touch) file->modified = true;
+      inode = file->inode;
+    }
+    if (file->published && !change.touch) RefreshHeader(inode.ino);
+    return OpenEntry(file);
+  }
+  if (!change.touch) {
+    if (inode.IsFile()) {
+      RefreshHeader(inode.ino);
+    } else {
+      WriteRecord(inode);
+    }
+  }
+  return MakeEntry(inode);
+}
+
+// truncate(2) and ftruncate(2). By name a sealed block gets a new version: once to make it (kStale,
+// the kernel looks the name up again), once more to cut and publish it.
+Result<Entry> Cache::SetSize(Ino ino, const Handle* handle, uint64_t size, const Caller& caller,
+                             bool may_wait) {
+  EndRetry(caller);
+  FilePtr file = handle != nullptr && handle->writer ? handle->file : open_.Find(ino);
+  if (file) {
+    bool cut = false;
+    {
+      MutexLock change(file->change);
+      cut = PFS_TRY(Cut(file, handle, size, caller));
+    }
+    if (cut) {
+      Entry entry = OpenEntry(file);
+      Forget(file);
+      return entry;
+    }
+  }
+  Result<Inode> found = index_->Get(ino);
+  if (found.status().Is(Code::kNotFound)) found = FindReplaced([&] { return SuccessorOf(ino); });
+  if (found.status().Is(Code::kStale)) return StaleFor(caller, nullptr, size == 0);
+  const Inode inode = PFS_TRY(std::move(found));
+  if (inode.IsDirectory()) return Code::kIsDirectory;
+  if (inode.state == FileState::kPosix) {
+    HandlePtr opened = PFS_TRY(OpenPosix(inode, O_RDWR, caller));
+    Result<Entry> entry = SetSize(inode.ino, opened.get(), size, caller, may_wait);
+    Release(std::move(opened));
+    return entry;
+  }
+  FilePtr made;
+  PFS_TRY(MakeVersion(inode, size == 0, caller, may_wait, &made));
+  return StaleFor(caller, made, size == 0);
+}
+
+// Cuts a file that this caller may write, and publishes it if that was all its version was made
+// for. False if it is sealed, or somebody else's.
+Result<bool> Cache::Cut(const FilePtr& file, const Handle* handle, uint64_t size,
+                        const Caller& caller) {
+  bool unopened;
+  Ino parent;
+  std::string name;
+  {
+    MutexLock lock(open_.mutex);
+    const bool own = handle != nullptr || file->posix() || file->owner_tid == caller.tid() ||
+                     file->owner == caller.process();
+    if (file->sealed() || !own) return false;
+    unopened = file->writers == 0 && file->provisional;
+    parent = file->inode.parent;
+    name = file->inode.name;
+    // Closed, and about to be sealed by the release that waits for us.
+    if (file->writers == 0 && !file->provisional) return false;
+  }
+  PFS_TRY(Truncate(file, size));
+  if (unopened) {
+    PFS_TRY(Publish(file, parent, name, true));
+    PFS_TRY(Seal(file));
+  }
+  return true;
+}
+
+Result<std::string> Cache::ReadLink(Ino ino) {
+  Inode inode = PFS_TRY(index_->Get(ino));
+  if (!inode.IsSymlink()) return Code::kInvalid;
+  return std::move(inode.target);
+}
+
+Status Cache::WithXattrFd(Ino ino, const std::function<Status(int)>& use) {
+  if (FilePtr file = open_.Find(ino); file && !file->sealed()) return use(file->fd.get());
+  const Inode inode = PFS_TRY(index_->Get(ino));
+  if (!inode.IsFile() && !inode.IsDirectory()) return Code::kDenied;
+  Drive* drive = inode.IsFile() ? drives_->Find(inode.drive) : &drives_->first();
+  if (drive == nullptr) return Code::kNotFound;
+  Result<Fd> fd = inode.IsFile() ? drive->OpenWritable(inode.block, true) : drive->OpenRecord(ino);
+  if (!fd.ok()) return drive->Note(fd.status());
+  return use(fd->get());
+}
+
+struct statvfs Cache::FileSystemStatus() {
+  const uint64_t capacity = budget_->limits().capacity;
+  const uint64_t used = std::min(budget_->used() + budget_->reserved(), capacity);
+  const uint64_t most = static_cast<uint64_t>(static_cast<double>(capacity) * kMostUsed);
+  struct statvfs status {};
+  status.f_bsize = status.f_frsize = kBlockSize;
+  status.f_blocks = capacity / kBlockSize;
+  status.f_bfree = status.f_bavail = (capacity - std::min(used, most)) / kBlockSize;
+  status.f_files = UINT32_MAX;
+  status.f_ffree = status.f_favail =
+      UINT32_MAX - std::min<uint64_t>(residents_->count(), UINT32_MAX);
+  status.f_namemax = kMaxName;
+  return status;
+}
+
+}  // namespace prefixfs

@@ -1,0 +1,363 @@
+// Cache: the product behind the mount. Names, blocks, versions, visibility, budget and eviction
+// over local drives; it knows neither FUSE nor a fabric. What each rule is for is in
+// docs/ARCHITECTURE.md and docs/GUARANTEES.md.
+//
+// Threads: every call from any thread. A call that could wait (for space, or for a checksum)
+// answers kRejected when `may_wait` is false; the caller then repeats it from a thread that may.
+#pragma once
+
+#include <sys/statvfs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/base/clock.h"
+#include "cache/base/config.h"
+#include "cache/base/mutex.h"
+#include "cache/base/status.h"
+#include "cache/base/ticker.h"
+#include "cache/budget.h"
+#include "cache/checksums.h"
+#include "cache/counters.h"
+#include "cache/evictor.h"
+#include "cache/index/index.h"
+#include "cache/naming/naming.h"
+#include "cache/open_files.h"
+#include "cache/process.h"
+#include "cache/residents.h"
+#include "cache/store/drive_set.h"
+
+namespace prefixfs {
+
+// A name's inode as a client sees it now, and how long the kernel may believe it.
+struct Entry {
+  Inode inode;
+  uint32_t links = 1;  // 0: open, but without a name
+  double entry_timeout_s = 0;
+  double attr_timeout_s = 0;
+};
+
+// One open handle. Give it back with Release, exactly once.
+struct Handle {
+  FilePtr file;
+  bool writer = false;
+  ProcessId opener;
+};
+using HandlePtr = std::unique_ptr<Handle>;
+
+struct Created {
+  Entry entry;
+  HandlePtr handle;
+};
+
+// What setattr asks for; absent members stay.
+struct AttributeChange {
+  std::optional<uint32_t> mode, uid, gid;
+  std::optional<uint64_t> size;
+  std::optional<int64_t> atime_ns, mtime_ns;
+  bool touch = false;  // atime set to "now" and nothing else: a touch, which refreshes recency
+};
+
+struct DirectoryEntry {
+  Entry entry;
+  uint64_t cookie = 0;  // where the next List goes on
+};
+
+// Told, without locks held, what happens behind the kernel's back. Calls must return at once.
+class CacheListener {
+ public:
+  virtual ~CacheListener() = default;
+  // The inode has no name and no open handle: whatever is held for it can go.
+  virtual void OnGone(Ino ino) = 0;
+  // A name the kernel may still believe in is absent now (a block failed its checksum).
+  virtual void OnInvalid(Ino parent, const std::string& name) = 0;
+};
+
+class Cache {
+ public:
+  // Opens drives and index, rebuilds the index if it can't be trusted, loads the eviction order,
+  // starts the background threads. Call before other threads exist in the process (the index check
+  // forks).
+  static Result<std::unique_ptr<Cache>> Open(const Config& config);
+  ~Cache();
+  // Stops the background threads, settles open files and closes the index clean. No call may
+  // follow.
+  Status Close();
+  // Null ends it: no call is under way or comes later when this returns.
+  void SetListener(CacheListener* listener) PFS_EXCLUDES(listener_mutex_) {
+    MutexLock lock(listener_mutex_);
+    listener_ = listener;
+  }
+
+  Caller MakeCaller(pid_t tid, uid_t uid, gid_t gid) { return Caller(processes_, tid, uid, gid); }
+  const Config& config() const { return config_; }
+
+  // --- names (names.cc) ---
+  // kNotFound's kernel timeout is NegativeTimeoutS.
+  Result<Entry> Lookup(Ino parent, std::string_view name, const Caller& caller,
+                       double* negative_timeout_s);
+  Result<Entry> MakeNode(Ino parent, std::string_view name, uint32_t mode, std::string_view target,
+                         const Caller& caller);
+  Status Unlink(Ino parent, std::string_view name, const Caller& caller);
+  Status RemoveDirectory(Ino parent, std::string_view name);
+  Status Rename(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name,
+                unsigned flags, const Caller& caller);
+  // Children after `cookie` as `caller` sees them, at most `max`.
+  Result<std::vector<DirectoryEntry>> List(Ino parent, uint64_t cookie, size_t max,
+                                           const Caller& caller);
+
+  // --- files (files.cc) ---
+  Result<Created> Create(Ino parent, std::string_view name, uint32_t mode, int flags,
+                         const Caller& caller, bool may_wait);
+  // kStale: a new version has been made for this caller; the retried lookup finds it.
+  Result<HandlePtr> Open(Ino ino, int flags, const Caller& caller, bool may_wait);
+  Status Flush(const Handle& handle, const Caller& caller);
+  void Release(HandlePtr handle);
+
+  // --- data (data.cc) ---
+  // The descriptor to read from, valid while the handle is; opened at need.
+  Result<int> DataFd(const Handle& handle);
+  // Before each write of `bytes` through the daemon: finds room where the file's namespace has been
+  // writing more than it was promised, and copies the base of a version made without reflink.
+  Status PrepareWrite(const Handle& handle, uint64_t bytes, bool may_wait);
+  // Whether the kernel may be given this file's descriptor: not for a version made without reflink,
+  // nor where writes must be able to wait.
+  bool PassthroughAllowed(const Handle& handle);
+  Status Allocate(const Handle& handle, int mode, int64_t offset, int64_t length, bool may_wait);
+  Status SyncData(const Handle& handle, bool data_only);
+
+  // --- attributes (attributes.cc) ---
+  Result<Entry> GetAttributes(Ino ino, const Handle* handle);
+  Result<Entry> SetAttributes(Ino ino, const Handle* handle, const AttributeChange& change,
+                              const Caller& caller, bool may_wait);
+  Result<std::string> ReadLink(Ino ino);
+  // Client xattrs live on the backing file; `use` gets its descriptor and makes the system call.
+  Status WithXattrFd(Ino ino, const std::function<Status(int)>& use);
+  struct statvfs FileSystemStatus();
+
+  // --- reports (report.cc) ---
+  std::string PathOf(Ino ino);
+  struct Location {
+    std::string path, drive, state, profile, hash, model;
+    Inode inode;
+  };
+  Result<Location> Locate(Ino ino);
+  Result<std::vector<Location>> LocateHash(std::string_view hash_text);
+  struct Report {
+    uint64_t capacity = 0, used = 0, reserved = 0, blocks = 0, unchecked = 0, unverified = 0;
+    bool index_rebuilt = false;
+    struct ModelUse {
+      std::string model;
+      uint64_t blocks = 0, bytes = 0;
+    };
+    struct DriveUse {
+      std::string path, uuid;
+      unsigned slot = 0;
+      bool failed = false;
+      uint64_t total = 0, free = 0;
+    };
+    std::vector<ModelUse> models;
+    std::vector<DriveUse> drives;
+  };
+  Report MakeReport();
+  const Counters& counters() const { return counters_; }
+
+ private:
+  Cache(const Config& config, const Clock& clock);
+
+  // start and stop (cache.cc, load.cc)
+  Status Start();
+  Status OpenIndex();
+  Status Load();
+  Status SettleLeftOpen(Inode* inode);
+  Status EmptyIncoming(const std::set<BlockId>& named);
+  Status EmptyTrash();
+  void Tick();
+  void MeasureWriters();
+
+  // names.cc
+  Status CheckName(Ino parent, std::string_view name) const;
+  Entry MakeEntry(const Inode& inode) const;
+  Entry OpenEntry(const FilePtr& file);
+  Result<Entry> PublishedEntry(const Inode& inode, const Caller& caller);
+  void WriteRecord(const Inode& inode);
+  void RefreshHeader(Ino ino);
+  PathPolicy PolicyAt(const Inode& parent, std::string_view name, bool directory);
+  Status RenamePublished(Ino parent, std::string_view name, Ino new_parent,
+                         std::string_view new_name, unsigned flags);
+  Status Exchange(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name);
+  void Moved(const Inode& moved);
+  void ApplyPolicy(PathPolicy policy, Inode* inode);
+  void PolicyChanged(const Inode& after);
+
+  // files.cc and versions.cc
+  Result<FilePtr> NewFile(Inode inode, const Caller& caller, bool may_wait);
+  Result<Created> CreateOver(const Inode& existing, int flags, const Caller& caller, bool may_wait);
+  Status ReserveFor(File& file, uint64_t bytes, bool may_wait);
+  Result<Fd> OpenBase(const Inode& base, Drive& drive);
+  Status MakeVersion(const Inode& base, bool truncate, const Caller& caller, bool may_wait,
+                     FilePtr* made = nullptr);
+  Result<HandlePtr> OpenToWrite(Ino ino, int flags, const Caller& caller, bool may_wait);
+  Result<HandlePtr> OpenToRead(Ino ino, const Caller& caller, bool may_wait);
+  Result<HandlePtr> OpenSealed(Ino ino, const Caller& caller, bool may_wait);
+  // A caller that was answered ESTALE, and will look its name up once more.
+  struct Retry {
+    FilePtr version;  // made for it at open; null if the name to make it for was not known
+    bool truncate = false;
+    int64_t until_ns = 0;
+    Ino parent = 0;  // the name, once it is known; 0 before
+    std::string name;
+  };
+  Status StaleFor(const Caller& caller, FilePtr version, bool truncate);
+  std::optional<Retry> TakeRetry(const Caller& caller, Ino parent, std::string_view name,
+                                 bool on_the_way);
+  void EndRetry(const Caller& caller);
+  Result<Entry> LookupAgain(const Retry& retry, Ino parent, std::string_view name,
+                            const Caller& caller, Result<Inode> found, double* negative_timeout_s);
+  Result<HandlePtr> OpenReplaced(Ino ino, const Caller& caller);
+  Result<HandlePtr> OpenPosix(const Inode& inode, int flags, const Caller& caller,
+                              bool remeasure = true);
+  Status VerifyResident(Ino ino);
+  HandlePtr Attach(const FilePtr& file, bool writer, const Caller& caller)
+      PFS_REQUIRES(open_.mutex);
+  HandlePtr AttachReader(const FilePtr& file, const Caller& caller) PFS_REQUIRES(open_.mutex);
+  bool Unmodified(const File& file, const struct stat& now) const;
+  // Gives `file` the name, replacing what has it. file->change is held.
+  Status Publish(const FilePtr& file, Ino parent, std::string_view name, bool replace)
+      PFS_REQUIRES(file->change);
+  Status Seal(const FilePtr& file) PFS_REQUIRES(file->change);
+  void Drop(const FilePtr& file);
+  void Forget(const FilePtr& file);
+  Status Truncate(const FilePtr& file, uint64_t size) PFS_REQUIRES(file->change);
+  Status EnsureDataFd(const FilePtr& file);
+  Status EnsureCopied(const FilePtr& file) PFS_REQUIRES(file->change);
+  // Reads hash and rank out of the inode's path; returns the model's text, to be interned.
+  std::string Classify(Inode& inode);
+  Status InternModel(IndexTxn& txn, const std::string& model, Inode* inode);
+  void SettleWriter(const FilePtr& file) PFS_REQUIRES(file->change);
+  Ino NamespaceOf(Ino directory);
+  uint64_t TypicalBytes(Ino parent);
+  // throttle.cc
+  static bool IsFarBeyond(const File& file, uint64_t allocated);
+  void Throttle(Ino parent);
+  bool IsThrottled(Ino parent);
+  Status MakeRoom(File& file, uint64_t bytes, bool may_wait);
+  void LearnSize(const Inode& inode);
+
+  // removal.cc: what has lost its name
+  struct Removal {
+    std::vector<Inode> inodes;
+  };
+  Status RemoveName(IndexTxn& txn, const Inode& inode, Removal* removal);
+  // A block that lost its name to another and may still be opened until then.
+  struct Lingering {
+    Inode inode;
+    uint64_t allocated = 0;
+    int64_t until_ns = 0;
+  };
+  void Removed(const Removal& removal, bool replaced = false);
+  // From the commit that replaces a block until the block lingers nobody knows it; who misses one
+  // waits that out.
+  class Replacing {
+   public:
+    explicit Replacing(std::atomic<int>& count) : count_(count) { count_.fetch_add(1); }
+    ~Replacing() { count_.fetch_sub(1); }
+    Replacing(const Replacing&) = delete;
+    Replacing& operator=(const Replacing&) = delete;
+
+   private:
+    std::atomic<int>& count_;
+  };
+  template <typename Find>
+  auto FindReplaced(Find find);
+  void Linger(const Inode& inode, uint64_t allocated);
+  void RemoveBacking(const Lingering& gone);
+  void ExpireLingering(int64_t now_ns);
+  FilePtr TakeLingering(Ino ino);
+  Result<Inode> SuccessorOf(Ino ino);
+  uint64_t EvictOne(const Inode& inode);
+  uint64_t EvictBatch(const std::vector<Residents::Victim>& victims);
+  void DropCorrupt(Ino ino);
+  // verify.cc
+  void ChecksumBlock(Ino ino);
+  void Remeasure(const Inode& inode);
+  void BlockUnreadable(Ino ino, Drive& drive);
+  Result<bool> Cut(const FilePtr& file, const Handle* handle, uint64_t size, const Caller& caller)
+      PFS_REQUIRES(file->change);
+  Result<Entry> SetSize(Ino ino, const Handle* handle, uint64_t size, const Caller& caller,
+                        bool may_wait);
+  static void TouchDirectory(IndexTxn& txn, Ino directory, int64_t now_ns);
+
+  // housekeeping.cc
+  void NoteAccess(Ino ino);
+  void FlushAccessTimes();
+  void FlushTrash();
+  void DropAbandonedVersions();
+  void LeaseDirectory(Ino ino);
+  void NoteEmptied(Ino directory);
+  void ReapDirectories();
+
+  const Config config_;
+  const Clock& clock_;
+  template <typename What>
+  void Tell(What what) PFS_EXCLUDES(listener_mutex_) {
+    MutexLock lock(listener_mutex_);
+    if (listener_ != nullptr) what(*listener_);
+  }
+  Mutex listener_mutex_;
+  CacheListener* listener_ PFS_GUARDED_BY(listener_mutex_) = nullptr;
+  Counters counters_;
+  Processes processes_;
+  std::unique_ptr<Naming> naming_;
+  std::unique_ptr<DriveSet> drives_;
+  std::unique_ptr<Index> index_;
+  std::unique_ptr<Budget> budget_;
+  std::unique_ptr<Residents> residents_;
+  OpenFiles open_;
+  bool index_rebuilt_ = false;
+  std::atomic<bool> any_throttled_{false};
+  std::atomic<int> replacements_{0};    // under way
+  std::atomic<size_t> retry_count_{0};  // so that the common lookup takes no lock
+
+  Mutex header_turns_[64];  // by inode: headers are read from the index and written under it
+  Mutex side_mutex_;        // the small tables below; innermost, never held over a call
+  std::unordered_map<pid_t, Retry> retries_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_map<Ino, int64_t> access_times_ PFS_GUARDED_BY(side_mutex_);
+  std::vector<TrashEntry> trash_done_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_map<Ino, Lingering> lingering_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_map<Ino, int64_t> directory_leases_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_map<Ino, int64_t> emptied_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_map<Ino, uint64_t> typical_bytes_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_map<Ino, int64_t> throttled_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_map<uint32_t, std::string> models_ PFS_GUARDED_BY(side_mutex_);
+  uint64_t index_accounted_ = 0;  // Tick only
+
+  std::unique_ptr<Evictor> evictor_;
+  std::unique_ptr<Checksums> checksums_;
+  Ticker ticker_;
+  Ticker meter_;
+  bool closed_ = false;
+};
+
+template <typename Find>
+auto Cache::FindReplaced(Find find) {
+  constexpr int kTries = 40;
+  auto found = find();
+  for (int i = 0; i < kTries && !found.ok() && replacements_.load() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::microseconds(250));
+    found = find();
+  }
+  return found;
+}
+
+}  // namespace prefixfs

@@ -1,0 +1,84 @@
+#include "cache/checksums.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+namespace prefixfs {
+namespace {
+constexpr size_t kPiece = 1 << 20;
+}
+
+void Checksums::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Checksums::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    ready_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Checksums::Enqueue(Ino ino) {
+  MutexLock lock(mutex_);
+  queue_.push_back(ino);
+  ready_.NotifyOne();
+}
+
+uint64_t Checksums::pending() {
+  MutexLock lock(mutex_);
+  return queue_.size() + (busy_ ? 1 : 0);
+}
+
+void Checksums::Run() {
+  // Engines come first: this thread runs when nobody else wants the processor.
+  const sched_param parameter{};
+  sched_setscheduler(0, SCHED_IDLE, &parameter);
+  for (;;) {
+    Ino ino;
+    {
+      MutexLock lock(mutex_);
+      busy_ = false;
+      while (queue_.empty() && !stopping_) ready_.Wait(mutex_);
+      if (stopping_) return;  // what is left is found again at the next start
+      ino = queue_.front();
+      queue_.pop_front();
+      busy_ = true;
+    }
+    check_(ino);
+  }
+}
+
+Result<Digest> Checksums::Compute(int fd, uint64_t size) {
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                 &XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  std::vector<char> piece(kPiece);
+  uint64_t offset = 0;
+  for (;;) {
+    const ssize_t got = ::pread(fd, piece.data(), piece.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Status::FromErrno(errno, "reading a block for its checksum");
+    if (got == 0) break;
+    XXH3_128bits_update(state.get(), piece.data(), static_cast<size_t>(got));
+    offset += static_cast<uint64_t>(got);
+    if (offset > size) break;
+  }
+  if (offset != size)
+    return Status(Code::kCorrupt, "the backing file does not have the sealed size");
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state.get()));
+  Digest digest;
+  std::copy(std::begin(canonical.digest), std::end(canonical.digest), digest.begin());
+  return digest;
+}
+
+}  // namespace prefixfs

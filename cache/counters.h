@@ -1,0 +1,21 @@
+// Counters: what the cache did, for stats and metrics. Relaxed atomics; readers see each by itself.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace prefixfs {
+
+struct Counters {
+  using Count = std::atomic<uint64_t>;
+  Count opens{0};            // opens of existing files
+  Count hits{0}, misses{0};  // lookups of names that were, or were not, there
+  Count evicted_blocks{0}, evicted_bytes{0};
+  Count corrupt_blocks{0};
+  Count published{0}, torn{0}, versions{0};
+  Count reaped_directories{0};
+  Count no_space{0};
+  Count undeletable_blocks{0};
+};
+
+}  // namespace prefixfs

@@ -1,0 +1,59 @@
+#include "cache/evictor.h"
+
+#include <algorithm>
+
+namespace prefixfs {
+namespace {
+constexpr size_t kBatch = 16;  // victims removed in one index transaction
+constexpr int kFruitless = 4;  // batches in a row that freed nothing before a round ends
+constexpr uint64_t kCushion = 64ull
+                              << 20;  // kept above min_free, for what is written between two looks
+}  // namespace
+
+Evictor::Evictor(Budget& budget, Residents& residents, DriveSet& drives, SizeSpec min_free,
+                 Evict evict)
+    : budget_(budget),
+      residents_(residents),
+      drives_(drives),
+      min_free_(min_free),
+      evict_(std::move(evict)) {}
+
+uint64_t Evictor::Free(uint64_t bytes, int drive, bool* leased_ahead) {
+  uint64_t freed = 0;
+  int fruitless = 0;
+  while (freed < bytes && fruitless < kFruitless) {
+    auto victims = residents_.TakeVictims(kBatch, drive, leased_ahead);
+    if (victims.empty()) break;
+    // Give back what this shortage does not need: a batch may be far larger than one block.
+    uint64_t taken = 0;
+    size_t needed = 0;
+    while (needed < victims.size() && freed + taken < bytes)
+      taken += victims[needed++].block.allocated;
+    for (size_t i = needed; i < victims.size(); ++i) residents_.Release(victims[i].ino);
+    victims.resize(needed);
+    const uint64_t got = evict_(victims);
+    fruitless = got == 0 ? fruitless + 1 : 0;
+    freed += got;
+  }
+  return freed;
+}
+
+void Evictor::Run() {
+  bool leased_ahead = false;
+  while (const uint64_t wanted = budget_.Wanted()) {
+    if (Free(wanted, -1, &leased_ahead) > 0) continue;
+    // With leases running out soon waiters go on waiting; otherwise there is no point.
+    if (!leased_ahead) budget_.NothingEvictable();
+    break;
+  }
+  for (auto& drive : drives_.drives()) {
+    if (drive->failed()) continue;
+    const int64_t headroom =
+        drives_.Headroom(drive->slot(), min_free_) - static_cast<int64_t>(kCushion);
+    if (headroom >= 0) continue;
+    Free(static_cast<uint64_t>(-headroom), drive->slot(), &leased_ahead);
+    drives_.RefreshSpace();
+  }
+}
+
+}  // namespace prefixfs

@@ -1,0 +1,44 @@
+// Evictor: makes room in the background, before a create has to wait for it.
+//
+// It runs when the budget is above its high watermark or somebody waits, and when a filesystem has
+// less than min_free left (then only for blocks of that drive). A block that cannot be removed is
+// put back at the warm end and counted.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "cache/base/ticker.h"
+#include "cache/budget.h"
+#include "cache/residents.h"
+#include "cache/store/drive_set.h"
+
+namespace prefixfs {
+
+class Evictor {
+ public:
+  // `evict` removes the victims and returns the bytes that came free; victims it could not remove
+  // it has put back.
+  using Evict = std::function<uint64_t(const std::vector<Residents::Victim>&)>;
+  Evictor(Budget& budget, Residents& residents, DriveSet& drives, SizeSpec min_free, Evict evict);
+
+  void Start() {
+    ticker_.Start(100, [this] { Run(); });
+  }
+  void Wake() { ticker_.Wake(); }
+  void Stop() { ticker_.Stop(); }
+
+ private:
+  void Run();
+  // Frees up to `bytes`; returns what came free.
+  uint64_t Free(uint64_t bytes, int drive, bool* leased_ahead);
+
+  Budget& budget_;
+  Residents& residents_;
+  DriveSet& drives_;
+  const SizeSpec min_free_;
+  const Evict evict_;
+  Ticker ticker_;
+};
+
+}  // namespace prefixfs

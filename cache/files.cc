@@ -1,0 +1,290 @@
+// Files: create, open, flush, release. How a file becomes visible, and when it is sealed, is
+// decided here.
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "cache/cache.h"
+
+namespace prefixfs {
+
+bool Cache::Unmodified(const File& file, const struct stat& now) const {
+  if (file.base == 0 || file.modified) return false;
+  if (file.copy_pending) return true;
+  return static_cast<uint64_t>(now.st_size) == file.inode.size &&
+         now.st_mtim.tv_sec * kNsPerSecond + now.st_mtim.tv_nsec == file.inode.mtime_ns;
+}
+
+// Room for what the file is expected to take, on its drive and in the budget.
+Status Cache::ReserveFor(File& file, uint64_t bytes, bool may_wait) {
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(config_.space_wait_ms);
+  while (drives_->Headroom(file.drive->slot(), config_.min_free) < static_cast<int64_t>(bytes)) {
+    if (file.drive->failed()) return Code::kUnavailable;
+    evictor_->Wake();
+    if (!may_wait) return Code::kRejected;
+    if (std::chrono::steady_clock::now() > deadline) {
+      counters_.no_space.fetch_add(1, std::memory_order_relaxed);
+      return Status(Code::kNoSpace,
+                    "the filesystem of " + file.drive->path() + " has only min_free left");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    drives_->RefreshSpace();
+  }
+  Status status =
+      may_wait ? budget_->Reserve(bytes, config_.space_wait_ms) : budget_->TryReserve(bytes);
+  if (status.Is(Code::kNoSpace)) counters_.no_space.fetch_add(1, std::memory_order_relaxed);
+  PFS_TRY(status);
+  drives_->AddQueued(file.drive->slot(), static_cast<int64_t>(bytes));
+  MutexLock lock(open_.mutex);
+  file.reserved += bytes;
+  file.promised += bytes;
+  return Ok();
+}
+
+// A new, empty backing file behind `inode` (whose parent, name, mode, owner and state are set),
+// owned by the caller.
+Result<FilePtr> Cache::NewFile(Inode inode, const Caller& caller, bool may_wait) {
+  auto file = std::make_shared<File>(PFS_TRY(index_->NextIno()));
+  // A posix file is sized by its client, who says so by fallocate; what it writes is measured.
+  const uint64_t bytes = inode.state == FileState::kPosix ? 0 : TypicalBytes(inode.parent);
+  inode.ino = file->ino;
+  inode.block = RandomBlockId();
+  Result<Fd> fd(Code::kUnavailable);
+  // A drive that fails here costs its blocks, not this one: the next takes it.
+  while (!fd.ok()) {
+    file->drive = PFS_TRY(drives_->Place(bytes));
+    const Status reserved = ReserveFor(*file, bytes, may_wait);
+    if (reserved.Is(Code::kUnavailable)) continue;
+    PFS_TRY(reserved);
+    inode.drive = file->drive->slot();
+    fd = file->drive->Create(inode.block);
+    if (fd.ok()) break;
+    file->reserved = file->promised = 0;
+    budget_->Unreserve(bytes);
+    drives_->AddQueued(file->drive->slot(), -static_cast<int64_t>(bytes));
+    const Status status = file->drive->Note(fd.status());
+    if (!file->drive->failed()) return status;
+  }
+  file->inode = std::move(inode);
+  file->fd = std::move(fd).value();
+  file->owner_tid = caller.tid();
+  file->owner = caller.process();
+  file->made_ns = clock_.MonotonicNs();
+  file->served = file->inode.state != FileState::kPosix && IsThrottled(file->inode.parent);
+  return file;
+}
+
+HandlePtr Cache::Attach(const FilePtr& file, bool writer, const Caller& caller) {
+  ++(writer ? file->writers : file->readers);
+  if (writer) file->settled = false;
+  auto handle = std::make_unique<Handle>();
+  handle->file = file;
+  handle->writer = writer;
+  if (writer) handle->opener = caller.process();
+  return handle;
+}
+
+Result<Created> Cache::Create(Ino parent, std::string_view name, uint32_t mode, int flags,
+                              const Caller& caller, bool may_wait) {
+  EndRetry(caller);
+  PFS_TRY(CheckName(parent, name));
+  const Inode directory = PFS_TRY(index_->Get(parent));
+  Result<Inode> existing = index_->Lookup(parent, name);
+  if (flags & O_EXCL) {
+    if (existing.ok() || !open_.Provisional(parent, name).empty()) return Code::kExists;
+  }
+  if (existing.ok()) return CreateOver(*existing, flags, caller, may_wait);
+  Inode inode;
+  inode.parent = parent;
+  inode.name = name;
+  inode.mode = S_IFREG | (mode & 07777);
+  inode.uid = caller.uid();
+  inode.gid = directory.mode & S_ISGID ? directory.gid : caller.gid();
+  inode.atime_ns = inode.mtime_ns = inode.ctime_ns = inode.btime_ns = clock_.WallNs();
+  const bool posix = PolicyAt(directory, name, false) == PathPolicy::kPosix;
+  inode.state = posix ? FileState::kPosix : FileState::kOpen;
+  FilePtr file = PFS_TRY(NewFile(inode, caller, may_wait));
+  Created created;
+  {
+    MutexLock lock(open_.mutex);
+    created.handle = Attach(file, true, caller);
+    file->provisional = true;
+    open_.AddLocked(file);
+    open_.AddProvisionalLocked(file);
+  }
+  if (posix) {
+    MutexLock change(file->change);
+    if (Status status = Publish(file, parent, name, false); !status.ok()) {
+      Drop(file);
+      Release(std::move(created.handle));
+      return status;
+    }
+  } else if (!index_->Get(parent).ok()) {
+    // The directory went between the check and the moment from which RemoveDirectory sees this
+    // file.
+    Release(std::move(created.handle));
+    return Code::kNotFound;
+  }
+  created.entry = OpenEntry(file);
+  return created;
+}
+
+// The kernel saw no such name (it was hidden, or came a moment ago): what O_CREAT without O_EXCL
+// opens then.
+Result<Created> Cache::CreateOver(const Inode& existing, int flags, const Caller& caller,
+                                  bool may_wait) {
+  if (existing.IsDirectory()) return Code::kIsDirectory;
+  if (!existing.IsFile()) return Code::kExists;
+  Created created;
+  if (existing.state == FileState::kPosix) {
+    created.handle = PFS_TRY(Open(existing.ino, flags & ~(O_CREAT | O_EXCL), caller, may_wait));
+  } else {
+    FilePtr made;
+    PFS_TRY(MakeVersion(existing, (flags & O_TRUNC) != 0, caller, may_wait, &made));
+    MutexLock lock(open_.mutex);
+    created.handle = Attach(made, true, caller);
+  }
+  created.entry = OpenEntry(created.handle->file);
+  return created;
+}
+
+Status Cache::Flush(const Handle& handle, const Caller& caller) {
+  const FilePtr& file = handle.file;
+  // Descriptors inherited by a child, or closed by whoever they were passed to, publish nothing.
+  if (!handle.writer || caller.process() != handle.opener) return Ok();
+  MutexLock change(file->change);
+  if (Processes::TookFatalSignal(caller.tid()) && !file->flushed) {
+    counters_.torn.fetch_add(1, std::memory_order_relaxed);
+    return Ok();
+  }
+  Ino parent;
+  std::string name;
+  {
+    MutexLock lock(open_.mutex);
+    file->flushed = true;
+    if (file->nameless || !file->provisional) return Ok();
+    parent = file->inode.parent;
+    name = file->inode.name;
+  }
+  struct stat now;
+  if (::fstat(file->fd.get(), &now) != 0)
+    return file->drive->Note(Status::FromErrno(errno, "fstat"));
+  return Unmodified(*file, now) ? Ok() : Publish(file, parent, name, true);
+}
+
+void Cache::Release(HandlePtr handle) {
+  const FilePtr file = std::move(handle->file);
+  bool last_writer = false;
+  bool resident = false;
+  {
+    MutexLock lock(open_.mutex);
+    if (handle->writer) {
+      last_writer = --file->writers == 0;
+    } else {
+      --file->readers;
+      resident = file->resident;
+    }
+  }
+  if (resident) residents_->Close(file->ino);
+  if (last_writer) {
+    MutexLock change(file->change);
+    SettleWriter(file);
+  }
+  Forget(file);
+}
+
+// The last write handle is gone: seal what is visible, publish what its writer closed in good
+// order, drop the rest.
+void Cache::SettleWriter(const FilePtr& file) {
+  Ino parent;
+  std::string name;
+  bool provisional;
+  {
+    MutexLock lock(open_.mutex);
+    if (file->writers > 0 || file->nameless) return;
+    provisional = file->provisional;
+    parent = file->inode.parent;
+    name = file->inode.name;
+  }
+  struct stat now {};
+  const bool readable = ::fstat(file->fd.get(), &now) == 0;
+  if (provisional) {
+    const bool keep = readable && file->flushed && !Unmodified(*file, now);
+    if (!keep) return Drop(file);
+    if (Status status = Publish(file, parent, name, true); !status.ok()) {
+      spdlog::warn("publishing {}: {}", name, status.ToString());
+      return Drop(file);
+    }
+  }
+  const Status sealed = Seal(file);
+  if (!sealed.ok() && !sealed.Is(Code::kNotFound))
+    spdlog::warn("sealing {}: {}", name, sealed.ToString());
+  MutexLock lock(open_.mutex);
+  file->settled = file->writers == 0;
+  // Another file has the name by now, and whoever gave it to that one has not come round to saying
+  // so.
+  if (sealed.Is(Code::kNotFound)) file->nameless = file->replaced = true;
+}
+
+// Nothing of this version remains: its bytes go with the last handle. A name it already had goes
+// now.
+void Cache::Drop(const FilePtr& file) {
+  bool published;
+  {
+    MutexLock lock(open_.mutex);
+    if (file->provisional) open_.RemoveProvisionalLocked(file);
+    file->provisional = false;
+    file->nameless = true;
+    published = file->published;
+  }
+  if (!published) return;
+  Removal removal;
+  const Status status = index_->Update([&](IndexTxn& txn) -> Status {
+    removal.inodes.clear();
+    const Inode inode = PFS_TRY(txn.Get(file->ino));
+    return RemoveName(txn, inode, &removal);
+  });
+  if (status.ok()) Removed(removal);
+}
+
+// Takes a file that nobody holds out of the table, and its bytes from the drive if it has no name.
+void Cache::Forget(const FilePtr& file) {
+  uint64_t accounted, reserved;
+  bool nameless, published;
+  bool lingers;
+  {
+    MutexLock lock(open_.mutex);
+    if (file->readers > 0 || file->writers > 0) return;
+    if (file->provisional && !file->nameless) return;  // a version that its caller is about to open
+    if (!file->settled && !file->nameless)
+      return;  // the release that settles it comes by here again
+    if (open_.FindLocked(file->ino) != file) return;  // somebody else was faster
+    open_.RemoveLocked(file->ino);
+    nameless = file->nameless;
+    published = file->published;
+    lingers = nameless && published && file->replaced;
+    accounted = std::exchange(file->accounted, 0);
+    reserved = std::exchange(file->reserved, 0);
+    if (lingers) Linger(file->inode, accounted);
+  }
+  if (reserved > 0) drives_->AddQueued(file->drive->slot(), -static_cast<int64_t>(reserved));
+  if (!nameless || lingers) return budget_->Account(0, reserved);
+  if (Status status = file->drive->Note(file->drive->Unlink(file->inode.block, published));
+      !status.ok()) {
+    spdlog::warn("cannot unlink {} on {}: {}", ToHex(file->inode.block), file->drive->path(),
+                 status.ToString());
+    return budget_->Account(0, reserved);
+  }
+  budget_->Account(-static_cast<int64_t>(accounted), reserved);
+  if (published) {
+    MutexLock lock(side_mutex_);
+    trash_done_.push_back({file->inode.block, file->inode.drive});
+  }
+  Tell([&](CacheListener& listener) { listener.OnGone(file->ino); });
+}
+
+}  // namespace prefixfs

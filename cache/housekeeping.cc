@@ -1,0 +1,124 @@
+// Housekeeping: what one slow tick does for all: access times, trash, abandoned versions, empty
+// directories.
+#include <spdlog/spdlog.h>
+
+#include <vector>
+
+#include "cache/cache.h"
+
+namespace prefixfs {
+namespace {
+constexpr int64_t kAbandonedNs =
+    30 * kNsPerSecond;  // a version made at open that nobody came back for
+constexpr int64_t kHeldUpNs = 2 * kNsPerSecond;
+constexpr size_t kTimesPerCommit = 1024;
+}  // namespace
+
+void Cache::NoteAccess(Ino ino) {
+  const int64_t now = clock_.WallNs();
+  MutexLock lock(side_mutex_);
+  access_times_[ino] = now;
+}
+
+void Cache::FlushAccessTimes() {
+  std::unordered_map<Ino, int64_t> times;
+  {
+    MutexLock lock(side_mutex_);
+    times.swap(access_times_);
+  }
+  auto it = times.begin();
+  while (it != times.end()) {
+    std::vector<std::pair<Ino, int64_t>> batch;
+    for (; it != times.end() && batch.size() < kTimesPerCommit; ++it) batch.emplace_back(*it);
+    const Status status = index_->Update([&](IndexTxn& txn) -> Status {
+      for (const auto& [ino, at_ns] : batch) {
+        Result<Inode> inode = txn.Get(ino);
+        if (!inode.ok()) continue;
+        inode->atime_ns = at_ns;
+        PFS_TRY(txn.Put(*inode));
+      }
+      return Ok();
+    });
+    if (!status.ok()) spdlog::warn("access times: {}", status.ToString());
+  }
+}
+
+void Cache::FlushTrash() {
+  std::vector<TrashEntry> done;
+  {
+    MutexLock lock(side_mutex_);
+    done.swap(trash_done_);
+  }
+  if (done.empty()) return;
+  const Status status = index_->Update([&](IndexTxn& txn) -> Status {
+    for (const TrashEntry& entry : done) PFS_TRY(txn.RemoveTrash(entry));
+    return Ok();
+  });
+  if (!status.ok()) spdlog::warn("trash: {}", status.ToString());
+}
+
+void Cache::DropAbandonedVersions() {
+  const int64_t now = clock_.MonotonicNs();
+  for (const FilePtr& file : open_.AllProvisional()) {
+    {
+      MutexLock lock(open_.mutex);
+      if (file->readers + file->writers > 0 || now - file->made_ns < kAbandonedNs) continue;
+    }
+    {
+      MutexLock change(file->change);
+      SettleWriter(file);
+    }
+    Forget(file);
+  }
+}
+
+// A directory that was just looked up may be about to get a file: it stays for a lease, and a
+// little longer for clients that the scheduler holds up between the two.
+void Cache::LeaseDirectory(Ino ino) {
+  const int64_t until = clock_.MonotonicNs() + config_.lease_ms * kNsPerMs * 3 / 2 + kHeldUpNs;
+  MutexLock lock(side_mutex_);
+  directory_leases_[ino] = until;
+}
+
+void Cache::NoteEmptied(Ino directory) {
+  if (directory == kRootIno) return;
+  MutexLock lock(side_mutex_);
+  emptied_[directory] = clock_.MonotonicNs();
+}
+
+// Only directories that eviction emptied go, after a while without change and without a lookup;
+// what a client made and emptied itself is the client's.
+void Cache::ReapDirectories() {
+  const int64_t now = clock_.MonotonicNs();
+  std::vector<Ino> candidates;
+  {
+    MutexLock lock(side_mutex_);
+    std::erase_if(directory_leases_, [&](const auto& lease) { return lease.second <= now; });
+    for (const auto& [ino, since] : emptied_) {
+      if (now - since >= config_.empty_dir_grace_ms * kNsPerMs &&
+          !directory_leases_.contains(ino)) {
+        candidates.push_back(ino);
+      }
+    }
+    for (const Ino ino : candidates) emptied_.erase(ino);
+  }
+  for (const Ino ino : candidates) {
+    Removal removal;
+    const Status status = index_->Update([&](IndexTxn& txn) -> Status {
+      removal.inodes.clear();
+      const Inode inode = PFS_TRY(txn.Get(ino));
+      if (!inode.IsDirectory() || inode.Has(inode_flag::kKeep)) return Code::kRejected;
+      const bool children = PFS_TRY(txn.HasChildren(ino));
+      if (children || open_.HasProvisional(ino)) return Code::kNotEmpty;
+      return RemoveName(txn, inode, &removal);
+    });
+    if (!status.ok()) continue;
+    counters_.reaped_directories.fetch_add(1, std::memory_order_relaxed);
+    Removed(removal);
+    const Inode& gone = removal.inodes.front();
+    Tell([&](CacheListener& listener) { listener.OnInvalid(gone.parent, gone.name); });
+    NoteEmptied(gone.parent);
+  }
+}
+
+}  // namespace prefixfs

@@ -1,0 +1,68 @@
+#include "cache/index/index_state.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "cache/base/fd.h"
+#include "cache/index/index.h"
+
+namespace prefixfs {
+namespace {
+
+constexpr char kMagic[] = "prefixfs-index-state 1";
+constexpr char kName[] = "STATE";
+constexpr char kFresh[] = "STATE.new";
+
+Status Failed(int error) { return Status::FromErrno(error, "index: STATE"); }
+
+Status WriteSynced(int directory_fd, std::string_view text) {
+  Fd fd(::openat(directory_fd, kFresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd.valid()) return Failed(errno);
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd.get(), text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Failed(errno);
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return ::fsync(fd.get()) == 0 ? Ok() : Failed(errno);
+}
+
+}  // namespace
+
+IndexState ReadIndexState(int directory_fd) {
+  Fd fd(::openat(directory_fd, kName, O_RDONLY | O_CLOEXEC));
+  char buffer[512];
+  const ssize_t n = fd.valid() ? ::read(fd.get(), buffer, sizeof(buffer)) : 0;
+  std::istringstream text(std::string(buffer, static_cast<size_t>(n > 0 ? n : 0)));
+  std::string magic, boot, clean;
+  if (!std::getline(text, magic) || magic != kMagic) return {};
+  if (!std::getline(text, boot) || boot.rfind("boot ", 0) != 0) return {};
+  if (!std::getline(text, clean) || (clean != "clean" && clean != "in use")) return {};
+  return {boot.substr(5), clean == "clean"};
+}
+
+Status WriteIndexState(int directory_fd, const IndexState& state) {
+  std::string text(kMagic);
+  text += "\nboot " + state.boot_id + "\n" + (state.clean ? "clean" : "in use") + "\n";
+  PFS_TRY(WriteSynced(directory_fd, text));
+  if (::renameat(directory_fd, kFresh, directory_fd, kName) != 0) return Failed(errno);
+  return ::fsync(directory_fd) == 0 ? Ok() : Failed(errno);
+}
+
+std::string CurrentBootId() {
+  if (const char* given = std::getenv("PREFIXFS_BOOT_ID"); given != nullptr && *given != '\0') {
+    return given;
+  }
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+}  // namespace prefixfs

@@ -1,0 +1,117 @@
+// Load: what a start finds. The eviction order and the byte account come from the index before the
+// first request; what the last daemon left half done is finished or removed.
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "cache/cache.h"
+
+namespace prefixfs {
+
+// Files whose name nobody else had seen when the last daemon went: removed, unless the index has
+// them already and only the move out of incoming/ is missing.
+Status Cache::EmptyIncoming(const std::set<BlockId>& named) {
+  for (auto& drive : drives_->drives()) {
+    const auto blocks = drive->Incoming();
+    if (!blocks.ok()) {
+      (void)drive->Note(blocks.status()).ok();
+      continue;
+    }
+    for (const BlockId& block : *blocks) {
+      const Status status =
+          named.contains(block) ? drive->Publish(block) : drive->Unlink(block, false);
+      if (!drive->Note(status).ok())
+        spdlog::warn("incoming {}: {}", ToHex(block), status.ToString());
+    }
+  }
+  return Ok();
+}
+
+Status Cache::EmptyTrash() {
+  for (const TrashEntry& entry : PFS_TRY(index_->Trash())) {
+    Drive* drive = drives_->Find(entry.drive);
+    if (drive == nullptr) continue;
+    const Status status = drive->Note(drive->Unlink(entry.block, true));
+    if (!status.ok()) {
+      spdlog::warn("trash {}: {}", ToHex(entry.block), status.ToString());
+      continue;
+    }
+    MutexLock lock(side_mutex_);
+    trash_done_.push_back(entry);
+  }
+  FlushTrash();
+  return Ok();
+}
+
+// A file that was visible when the last daemon died: its writer is gone, so what is there is what
+// it is.
+Status Cache::SettleLeftOpen(Inode* inode) {
+  Drive* drive = drives_->Find(inode->drive);
+  if (drive == nullptr) return Ok();
+  Result<Fd> fd = drive->OpenWritable(inode->block, true);
+  if (!fd.ok()) return drive->Note(fd.status());
+  struct stat now;
+  if (::fstat(fd->get(), &now) != 0) return drive->Note(Status::FromErrno(errno, "fstat"));
+  inode->state = FileState::kSealed;
+  inode->size = static_cast<uint64_t>(now.st_size);
+  inode->allocated = static_cast<uint64_t>(now.st_blocks) * 512;
+  inode->mtime_ns = now.st_mtim.tv_sec * kNsPerSecond + now.st_mtim.tv_nsec;
+  PFS_TRY(index_->Update([&](IndexTxn& txn) { return txn.Put(*inode); }));
+  return drive->Note(drive->WriteHeader(fd->get(), *inode));
+}
+
+Status Cache::Load() {
+  for (auto& [id, text] : PFS_TRY(index_->Models())) {
+    MutexLock lock(side_mutex_);
+    models_.emplace(id, text);
+  }
+  PFS_TRY(EmptyTrash());
+  struct Found {
+    int64_t last_use_ns;
+    Ino ino;
+    Residents::Block block;
+    bool unchecked;
+  };
+  std::vector<Found> found;
+  std::vector<Inode> left_open;
+  std::set<BlockId> open_blocks;
+  uint64_t used = 0;
+  PFS_TRY(index_->ForEach([&](const Inode& inode) {
+    if (!inode.IsFile()) return true;
+    if (inode.state == FileState::kPosix) used += inode.allocated;
+    if (inode.state != FileState::kSealed) open_blocks.insert(inode.block);
+    if (inode.state == FileState::kOpen) left_open.push_back(inode);
+    if (inode.state == FileState::kSealed && drives_->Find(inode.drive) != nullptr) {
+      found.push_back({inode.atime_ns,
+                       inode.ino,
+                       {inode.allocated, inode.model, inode.drive,
+                        config_.verify != "never" || inode.Has(inode_flag::kUnverified)},
+                       inode.checksum_kind == ChecksumKind::kNone});
+    }
+    return true;
+  }));
+  PFS_TRY(EmptyIncoming(open_blocks));
+  for (Inode& inode : left_open) {
+    if (Status status = SettleLeftOpen(&inode); !status.ok()) {
+      spdlog::warn("{} was being written and is dropped: {}", inode.name, status.ToString());
+      DropCorrupt(inode.ino);
+      continue;
+    }
+    found.push_back(
+        {inode.atime_ns, inode.ino, {inode.allocated, inode.model, inode.drive, false}, true});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Found& a, const Found& b) { return a.last_use_ns < b.last_use_ns; });
+  for (const Found& block : found) {
+    residents_->Insert(block.ino, block.block);
+    used += block.block.allocated;
+    if (block.unchecked) checksums_->Enqueue(block.ino);
+  }
+  budget_->Account(static_cast<int64_t>(used), 0);
+  return Ok();
+}
+
+}  // namespace prefixfs

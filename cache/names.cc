@@ -1,0 +1,249 @@
+// Names: lookup, mknod, mkdir, symlink, and what a name's answer tells the kernel.
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "cache/cache.h"
+
+namespace prefixfs {
+namespace {
+constexpr std::string_view kControlDirectory = ".prefixfs";
+constexpr double kUnsealedTimeoutS = 0;
+}  // namespace
+
+Status Cache::CheckName(Ino parent, std::string_view name) const {
+  if (name.size() > kMaxName) return Code::kTooLong;
+  if (name.empty() || name == "." || name == "..") return Code::kInvalid;
+  if (parent == kRootIno && name == kControlDirectory) return Code::kDenied;
+  return Ok();
+}
+
+// For an inode that nobody is writing.
+Entry Cache::MakeEntry(const Inode& inode) const {
+  Entry entry;
+  entry.inode = inode;
+  if (inode.state == FileState::kOpen) {
+    entry.entry_timeout_s = entry.attr_timeout_s = kUnsealedTimeoutS;
+  } else {
+    entry.entry_timeout_s = KernelTimeoutS(config_.lease_ms);
+    // A posix file grows under passthrough without the daemon's knowledge while somebody writes it.
+    entry.attr_timeout_s = inode.state == FileState::kPosix ? 0 : KernelTimeoutS(config_.lease_ms);
+  }
+  return entry;
+}
+
+// For a file in the table: what a writer has written so far is known only to the backing file.
+Entry Cache::OpenEntry(const FilePtr& file) {
+  Entry entry;
+  bool live = false;
+  int fd = -1;
+  {
+    MutexLock lock(open_.mutex);
+    entry.inode = file->inode;
+    entry.links = file->nameless ? 0 : 1;
+    live = !file->sealed() && !file->copy_pending;
+    fd = file->fd.get();
+  }
+  struct stat now;
+  if (live && fd >= 0 && ::fstat(fd, &now) == 0) {
+    entry.inode.size = static_cast<uint64_t>(now.st_size);
+    entry.inode.allocated = static_cast<uint64_t>(now.st_blocks) * 512;
+    entry.inode.mtime_ns = now.st_mtim.tv_sec * kNsPerSecond + now.st_mtim.tv_nsec;
+    entry.inode.ctime_ns =
+        std::max(entry.inode.ctime_ns, now.st_ctim.tv_sec * kNsPerSecond + now.st_ctim.tv_nsec);
+  }
+  if (!live) {
+    const Entry timed = MakeEntry(entry.inode);
+    entry.entry_timeout_s = timed.entry_timeout_s;
+    entry.attr_timeout_s = timed.attr_timeout_s;
+  }
+  return entry;
+}
+
+// The answer for a name that the index has: absent while its writer has it back, or its block is
+// going or lost.
+Result<Entry> Cache::PublishedEntry(const Inode& found, const Caller& caller) {
+  Inode inode = found;
+  if (!inode.IsFile()) {
+    if (inode.IsDirectory()) LeaseDirectory(inode.ino);
+    return MakeEntry(inode);
+  }
+  if (FilePtr file = open_.Find(inode.ino)) {
+    bool hidden;
+    ProcessId owner;
+    {
+      MutexLock lock(open_.mutex);
+      // Not published says the table a moment longer than the index, from which the name came.
+      hidden = file->provisional && file->published;
+      owner = file->owner;
+    }
+    if (hidden && !caller.DescendsFrom(owner)) return Code::kNotFound;
+    if (residents_->Touch(inode.ino) == Residents::Probe::kGone) return Code::kNotFound;
+    Entry entry = OpenEntry(file);
+    if (hidden) entry.entry_timeout_s = entry.attr_timeout_s = kUnsealedTimeoutS;
+    return entry;
+  }
+  // Sealed and closed since `found` was read: only the index knows how it ended.
+  if (inode.state == FileState::kOpen) {
+    Result<Inode> sealed = index_->Get(inode.ino);
+    if (!sealed.ok()) return Code::kStale;  // replaced since: the name stands for another file now
+    inode = std::move(sealed).value();
+  }
+  if (residents_->Touch(inode.ino) == Residents::Probe::kGone) return Code::kNotFound;
+  if (drives_->Find(inode.drive) == nullptr)
+    return Code::kNotFound;  // a lost drive is a burst of misses
+  Entry entry = MakeEntry(inode);
+  MutexLock lock(side_mutex_);
+  if (auto it = access_times_.find(inode.ino); it != access_times_.end())
+    entry.inode.atime_ns = it->second;
+  return entry;
+}
+
+Result<Entry> Cache::Lookup(Ino parent, std::string_view name, const Caller& caller,
+                            double* negative_timeout_s) {
+  *negative_timeout_s = static_cast<double>(config_.negative_timeout_ms) / 1000.0;
+  if (name.size() > kMaxName) return Code::kTooLong;
+  const std::vector<FilePtr> provisional = open_.Provisional(parent, name);
+  Result<Inode> inode = index_->Lookup(parent, name);
+  if (!inode.ok() && !inode.status().Is(Code::kNotFound)) return inode.status();
+  const std::optional<Retry> retry =
+      TakeRetry(caller, parent, name, inode.ok() && !inode->IsFile());
+  if (retry) return LookupAgain(*retry, parent, name, caller, std::move(inode), negative_timeout_s);
+  if (!provisional.empty()) {
+    *negative_timeout_s = 0;
+    if (FilePtr own = ChooseFor(caller, provisional, inode.ok())) {
+      Entry entry = OpenEntry(own);
+      entry.entry_timeout_s = entry.attr_timeout_s = kUnsealedTimeoutS;
+      return entry;
+    }
+  }
+  Result<Entry> entry =
+      inode.ok() ? PublishedEntry(*inode, caller) : Result<Entry>(Code::kNotFound);
+  if (entry.status().Is(Code::kStale)) return Lookup(parent, name, caller, negative_timeout_s);
+  if (!entry.ok()) {
+    if (inode.ok()) *negative_timeout_s = 0;
+    counters_.misses.fetch_add(1, std::memory_order_relaxed);
+    return entry;
+  }
+  if (!provisional.empty()) entry->entry_timeout_s = kUnsealedTimeoutS;
+  if (entry->inode.IsFile()) counters_.hits.fetch_add(1, std::memory_order_relaxed);
+  return entry;
+}
+
+PathPolicy Cache::PolicyAt(const Inode& parent, std::string_view name, bool directory) {
+  if (parent.Has(inode_flag::kPosix)) return PathPolicy::kPosix;
+  std::string path = PathOf(parent.ino);
+  if (!path.empty()) path += '/';
+  path += name;
+  return naming_->PolicyOf(path, directory);
+}
+
+// Directories, symlinks and special files have a record of their own on every drive, for the
+// rebuild.
+void Cache::WriteRecord(const Inode& inode) {
+  for (auto& drive : drives_->drives()) {
+    if (drive->failed()) continue;
+    if (Status status = drive->Note(drive->PutRecord(inode)); !status.ok()) {
+      spdlog::warn("record of inode {} on {}: {}", inode.ino, drive->path(), status.ToString());
+    }
+  }
+}
+
+// Brings the header up to what the index says now. Read and written under one lock, so that of two
+// changes the later one stays.
+void Cache::RefreshHeader(Ino ino) {
+  MutexLock turn(header_turns_[ino % std::size(header_turns_)]);
+  Result<Inode> inode = index_->Get(ino);
+  if (!inode.ok()) return;
+  Drive* drive = drives_->Find(inode->drive);
+  if (drive == nullptr) return;
+  Result<Fd> fd = drive->OpenWritable(inode->block, true);
+  Status status = fd.ok() ? drive->WriteHeader(fd->get(), *inode) : fd.status();
+  if (status = drive->Note(status); !status.ok() && !status.Is(Code::kNotFound)) {
+    spdlog::warn("header of {} on {}: {}", ToHex(inode->block), drive->path(), status.ToString());
+  }
+}
+
+void Cache::TouchDirectory(IndexTxn& txn, Ino directory, int64_t now_ns) {
+  Result<Inode> inode = txn.Get(directory);
+  if (!inode.ok()) return;
+  inode->mtime_ns = inode->ctime_ns = now_ns;
+  (void)txn.Put(*inode).ok();
+}
+
+Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
+                              std::string_view target, const Caller& caller) {
+  PFS_TRY(CheckName(parent, name));
+  if (target.size() > kMaxTarget) return Code::kTooLong;
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return Status(Code::kDenied, "no device files in a cache");
+  const Inode directory = PFS_TRY(index_->Get(parent));
+  if (!open_.Provisional(parent, name).empty()) return Code::kExists;
+  const int64_t now = clock_.WallNs();
+  Inode inode;
+  inode.ino = PFS_TRY(index_->NextIno());
+  inode.parent = parent;
+  inode.name = name;
+  inode.mode = mode;
+  inode.uid = caller.uid();
+  inode.gid = caller.gid();
+  if (directory.mode & S_ISGID) {
+    inode.gid = directory.gid;
+    if (S_ISDIR(mode)) inode.mode |= S_ISGID;
+  }
+  inode.atime_ns = inode.mtime_ns = inode.ctime_ns = inode.btime_ns = now;
+  inode.target = target;
+  inode.size = target.size();
+  if (S_ISDIR(mode)) {
+    const PathPolicy policy = PolicyAt(directory, name, true);
+    if (policy == PathPolicy::kPosix) inode.flags |= inode_flag::kPosix | inode_flag::kKeep;
+    if (policy == PathPolicy::kKeep) inode.flags |= inode_flag::kKeep;
+    LeaseDirectory(inode.ino);
+  }
+  PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
+    PFS_TRY(txn.Get(parent));
+    PFS_TRY(txn.Insert(inode));
+    TouchDirectory(txn, parent, now);
+    return Ok();
+  }));
+  WriteRecord(inode);
+  return MakeEntry(inode);
+}
+
+Result<std::vector<DirectoryEntry>> Cache::List(Ino parent, uint64_t cookie, size_t max,
+                                                const Caller& caller) {
+  std::vector<DirectoryEntry> entries;
+  const std::vector<Inode> published = PFS_TRY(index_->List(parent, cookie, max));
+  const Ino last = published.size() < max ? UINT64_MAX : published.back().ino;
+  std::vector<std::string> own_names;
+  for (const FilePtr& file : open_.ProvisionalIn(parent)) {
+    Inode inode;
+    {
+      MutexLock lock(open_.mutex);
+      inode = file->inode;
+      if (file->published) continue;  // listed, or hidden, below
+    }
+    const bool listed = index_->Lookup(parent, inode.name).ok();
+    const std::vector<FilePtr> candidates = open_.Provisional(parent, inode.name);
+    if (ChooseFor(caller, candidates, listed) != file) continue;
+    own_names.push_back(inode.name);
+    if (inode.ino > cookie && inode.ino <= last) entries.push_back({OpenEntry(file), inode.ino});
+  }
+  for (const Inode& inode : published) {
+    if (std::find(own_names.begin(), own_names.end(), inode.name) != own_names.end()) continue;
+    Result<Entry> entry = PublishedEntry(inode, caller);
+    if (entry.ok()) {
+      if (!own_names.empty() || !open_.Provisional(parent, inode.name).empty())
+        entry->entry_timeout_s = 0;
+      entries.push_back({std::move(entry).value(), inode.ino});
+    }
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.cookie < b.cookie; });
+  // An empty page must mean the end, so a page whose every name is hidden from this caller is
+  // passed over.
+  if (entries.empty() && published.size() == max) return List(parent, last, max, caller);
+  return entries;
+}
+
+}  // namespace prefixfs

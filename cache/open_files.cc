@@ -1,0 +1,90 @@
+#include "cache/open_files.h"
+
+#include <algorithm>
+
+namespace prefixfs {
+
+FilePtr OpenFiles::Find(Ino ino) {
+  MutexLock lock(mutex);
+  return FindLocked(ino);
+}
+
+FilePtr OpenFiles::FindLocked(Ino ino) {
+  auto it = files_.find(ino);
+  return it == files_.end() ? nullptr : it->second;
+}
+
+std::vector<FilePtr> OpenFiles::Provisional(Ino parent, std::string_view name) {
+  if (provisional_count_.load(std::memory_order_acquire) == 0) return {};
+  MutexLock lock(mutex);
+  auto it = provisional_.find(Name{parent, std::string(name)});
+  return it == provisional_.end() ? std::vector<FilePtr>() : it->second;
+}
+
+void OpenFiles::AddProvisionalLocked(const FilePtr& file) {
+  provisional_[Name{file->inode.parent, file->inode.name}].push_back(file);
+  ++provisional_in_[file->inode.parent];
+  provisional_count_.fetch_add(1, std::memory_order_release);
+}
+
+void OpenFiles::RemoveProvisionalLocked(const FilePtr& file) {
+  auto it = provisional_.find(Name{file->inode.parent, file->inode.name});
+  if (it == provisional_.end()) return;
+  auto at = std::find(it->second.begin(), it->second.end(), file);
+  if (at == it->second.end()) return;
+  it->second.erase(at);
+  if (it->second.empty()) provisional_.erase(it);
+  auto count = provisional_in_.find(file->inode.parent);
+  if (--count->second == 0) provisional_in_.erase(count);
+  provisional_count_.fetch_sub(1, std::memory_order_release);
+}
+
+bool OpenFiles::HasProvisional(Ino parent) {
+  MutexLock lock(mutex);
+  return provisional_in_.contains(parent);
+}
+
+std::vector<FilePtr> OpenFiles::ProvisionalIn(Ino parent) {
+  std::vector<FilePtr> found;
+  for (auto& file : AllProvisional()) {
+    MutexLock lock(mutex);
+    if (file->inode.parent == parent) found.push_back(file);
+  }
+  return found;
+}
+
+std::vector<FilePtr> OpenFiles::AllProvisional() {
+  std::vector<FilePtr> found;
+  MutexLock lock(mutex);
+  for (auto& [name, files] : provisional_) found.insert(found.end(), files.begin(), files.end());
+  return found;
+}
+
+std::vector<FilePtr> OpenFiles::Writing() {
+  std::vector<FilePtr> found;
+  MutexLock lock(mutex);
+  for (auto& [ino, file] : files_) {
+    if (file->writers > 0) found.push_back(file);
+  }
+  return found;
+}
+
+std::vector<FilePtr> OpenFiles::All() {
+  std::vector<FilePtr> found;
+  MutexLock lock(mutex);
+  for (auto& [ino, file] : files_) found.push_back(file);
+  return found;
+}
+
+FilePtr ChooseFor(const Caller& caller, const std::vector<FilePtr>& candidates, bool published) {
+  for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
+    if ((*it)->owner_tid == caller.tid()) return *it;
+  }
+  if (published) return nullptr;
+  for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
+    if (caller.DescendsFrom((*it)->owner)) return *it;
+  }
+  return nullptr;
+}
+
+}  // namespace prefixfs

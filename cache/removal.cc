@@ -1,0 +1,248 @@
+// Removal: unlink, rmdir, eviction, and what becomes of a block that has lost its name.
+//
+// The name goes first, with the backing file noted as trash in the same transaction, then the file:
+// a crash in between leaves trash for the next start and never a name without its bytes.
+#include <spdlog/spdlog.h>
+
+#include "cache/cache.h"
+
+namespace prefixfs {
+namespace {
+constexpr int64_t kLingerNs = 200 * kNsPerMs;
+}
+
+Status Cache::RemoveName(IndexTxn& txn, const Inode& inode, Removal* removal) {
+  PFS_TRY(txn.Remove(inode.ino));
+  if (inode.IsFile()) PFS_TRY(txn.AddTrash({inode.block, inode.drive}));
+  removal->inodes.push_back(inode);
+  return Ok();
+}
+
+// Open files keep their bytes, and their place in the account, until the last handle goes. A
+// replaced block can still be opened for a moment by whoever looked its name up just before: ESTALE
+// makes the kernel look again only once, and the next incarnation may be replaced as fast.
+void Cache::Removed(const Removal& removal, bool replaced) {
+  for (const Inode& inode : removal.inodes) {
+    if (!inode.IsFile()) {
+      for (auto& drive : drives_->drives()) {
+        if (!drive->failed()) (void)drive->Note(drive->RemoveRecord(inode.ino)).ok();
+      }
+      continue;
+    }
+    const Residents::Block block = residents_->Remove(inode.ino);
+    FilePtr file;
+    {
+      MutexLock lock(open_.mutex);
+      file = open_.FindLocked(inode.ino);
+      if (file) {
+        if (file->provisional) open_.RemoveProvisionalLocked(file);
+        file->nameless = true;
+        file->replaced = replaced;
+        file->accounted += block.allocated;
+      }
+    }
+    if (file) continue;
+    const uint64_t allocated =
+        inode.state == FileState::kSealed ? block.allocated : inode.allocated;
+    if (replaced && inode.state != FileState::kPosix) {
+      Linger(inode, allocated);
+    } else {
+      RemoveBacking({inode, allocated, 0});
+    }
+  }
+}
+
+void Cache::Linger(const Inode& inode, uint64_t allocated) {
+  const int64_t until_ns = clock_.MonotonicNs() + kLingerNs;
+  MutexLock lock(side_mutex_);
+  lingering_.emplace(inode.ino, Lingering{inode, allocated, until_ns});
+}
+
+void Cache::RemoveBacking(const Lingering& gone) {
+  const Inode& inode = gone.inode;
+  Tell([&](CacheListener& listener) { listener.OnGone(inode.ino); });
+  Drive* drive = drives_->Find(inode.drive);
+  if (drive == nullptr) return;
+  if (Status status = drive->Note(drive->Unlink(inode.block, true)); !status.ok()) {
+    spdlog::warn("cannot unlink {} on {}: {}", ToHex(inode.block), drive->path(),
+                 status.ToString());
+    return;
+  }
+  budget_->Account(-static_cast<int64_t>(gone.allocated), 0);
+  MutexLock lock(side_mutex_);
+  trash_done_.push_back({inode.block, inode.drive});
+  access_times_.erase(inode.ino);
+}
+
+void Cache::ExpireLingering(int64_t now_ns) {
+  std::vector<Lingering> expired;
+  {
+    MutexLock lock(side_mutex_);
+    std::erase_if(lingering_, [&](auto& item) {
+      if (item.second.until_ns > now_ns) return false;
+      expired.push_back(std::move(item.second));
+      return true;
+    });
+  }
+  for (const Lingering& gone : expired) RemoveBacking(gone);
+}
+
+// A file for a reader of a block that was replaced a moment ago; null if it is too late.
+FilePtr Cache::TakeLingering(Ino ino) {
+  Lingering gone;
+  {
+    MutexLock lock(side_mutex_);
+    auto it = lingering_.find(ino);
+    if (it == lingering_.end()) return nullptr;
+    gone = std::move(it->second);
+    lingering_.erase(it);
+  }
+  auto file = std::make_shared<File>(ino);
+  file->drive = drives_->Find(gone.inode.drive);
+  if (file->drive == nullptr) return nullptr;
+  file->inode = std::move(gone.inode);
+  file->published = true;
+  file->nameless = true;
+  file->replaced = true;
+  file->accounted = gone.allocated;
+  return file;
+}
+
+// The inode that has the name of `ino` now, where `ino` itself has been replaced. kStale if nobody
+// remembers.
+Result<Inode> Cache::SuccessorOf(Ino ino) {
+  Ino parent = 0;
+  std::string name;
+  if (FilePtr file = open_.Find(ino)) {
+    MutexLock lock(open_.mutex);
+    parent = file->inode.parent;
+    name = file->inode.name;
+  } else {
+    MutexLock lock(side_mutex_);
+    auto it = lingering_.find(ino);
+    if (it == lingering_.end()) return Code::kStale;
+    parent = it->second.inode.parent;
+    name = it->second.inode.name;
+  }
+  Result<Inode> inode = index_->Lookup(parent, name);
+  if (!inode.ok()) return Code::kStale;
+  return inode;
+}
+
+Status Cache::Unlink(Ino parent, std::string_view name, const Caller& caller) {
+  const std::vector<FilePtr> provisional = open_.Provisional(parent, name);
+  Result<Inode> published = index_->Lookup(parent, name);
+  FilePtr own = ChooseFor(caller, provisional, published.ok());
+  if (published.ok() && published->IsDirectory()) return Code::kIsDirectory;
+  if (own && !(published.ok() && published->ino == own->ino)) {
+    {
+      MutexLock change(own->change);
+      Drop(own);
+    }
+    Forget(own);
+  }
+  if (!published.ok()) return own ? Ok() : published.status();
+  Removal removal;
+  const int64_t now = clock_.WallNs();
+  PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
+    removal.inodes.clear();
+    const Ino ino = PFS_TRY(txn.Lookup(parent, name));
+    const Inode inode = PFS_TRY(txn.Get(ino));
+    if (inode.IsDirectory()) return Code::kIsDirectory;
+    PFS_TRY(RemoveName(txn, inode, &removal));
+    TouchDirectory(txn, parent, now);
+    return Ok();
+  }));
+  Removed(removal);
+  return Ok();
+}
+
+Status Cache::RemoveDirectory(Ino parent, std::string_view name) {
+  Removal removal;
+  const int64_t now = clock_.WallNs();
+  PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
+    removal.inodes.clear();
+    const Ino ino = PFS_TRY(txn.Lookup(parent, name));
+    const Inode inode = PFS_TRY(txn.Get(ino));
+    if (!inode.IsDirectory()) return Code::kNotDirectory;
+    // Files that only their writers see count too: they are about to be published here.
+    const bool children = PFS_TRY(txn.HasChildren(ino));
+    if (children || open_.HasProvisional(ino)) return Code::kNotEmpty;
+    PFS_TRY(RemoveName(txn, inode, &removal));
+    TouchDirectory(txn, parent, now);
+    return Ok();
+  }));
+  Removed(removal);
+  return Ok();
+}
+
+uint64_t Cache::EvictBatch(const std::vector<Residents::Victim>& victims) {
+  Removal removal;
+  Status status = index_->Update([&](IndexTxn& txn) -> Status {
+    removal.inodes.clear();
+    for (const auto& victim : victims) {
+      Result<Inode> inode = txn.Get(victim.ino);
+      if (inode.ok()) PFS_TRY(RemoveName(txn, *inode, &removal));
+    }
+    return Ok();
+  });
+  if (!status.ok()) {
+    spdlog::warn("evicting: {}", status.ToString());
+    for (const auto& victim : victims) residents_->PutBack(victim.ino);
+    return 0;
+  }
+  uint64_t freed = 0;
+  for (const Inode& inode : removal.inodes) freed += EvictOne(inode);
+  return freed;
+}
+
+// Removes the backing file of a block whose name is gone already; if that fails the block gets its
+// name back.
+uint64_t Cache::EvictOne(const Inode& inode) {
+  Drive* drive = drives_->Find(inode.drive);
+  const Status status = drive == nullptr ? Ok() : drive->Note(drive->Unlink(inode.block, true));
+  if (!status.ok()) {
+    counters_.undeletable_blocks.fetch_add(1, std::memory_order_relaxed);
+    spdlog::warn("cannot evict {} on {}: {}", PathOf(inode.parent) + "/" + inode.name,
+                 drive->path(), status.ToString());
+    (void)index_
+        ->Update([&](IndexTxn& txn) -> Status {
+          PFS_TRY(txn.Insert(inode));
+          return txn.RemoveTrash({inode.block, inode.drive});
+        })
+        .ok();
+    residents_->PutBack(inode.ino);
+    return 0;
+  }
+  const uint64_t allocated = residents_->Remove(inode.ino).allocated;
+  budget_->Account(-static_cast<int64_t>(allocated), 0);
+  {
+    MutexLock lock(side_mutex_);
+    trash_done_.push_back({inode.block, inode.drive});
+    access_times_.erase(inode.ino);
+  }
+  NoteEmptied(inode.parent);
+  counters_.evicted_blocks.fetch_add(1, std::memory_order_relaxed);
+  counters_.evicted_bytes.fetch_add(allocated, std::memory_order_relaxed);
+  Tell([&](CacheListener& listener) { listener.OnGone(inode.ino); });
+  return allocated;
+}
+
+// A block whose bytes are not what was sealed: absent at once, for everybody.
+void Cache::DropCorrupt(Ino ino) {
+  Removal removal;
+  Inode inode;
+  const Status status = index_->Update([&](IndexTxn& txn) -> Status {
+    removal.inodes.clear();
+    inode = PFS_TRY(txn.Get(ino));
+    return RemoveName(txn, inode, &removal);
+  });
+  if (!status.ok()) return;
+  counters_.corrupt_blocks.fetch_add(1, std::memory_order_relaxed);
+  spdlog::error("{}/{} does not match its checksum and is dropped", PathOf(inode.parent),
+                inode.name);
+  Removed(removal);
+  Tell([&](CacheListener& listener) { listener.OnInvalid(inode.parent, inode.name); });
+}
+
+}  // namespace prefixfs

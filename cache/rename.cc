@@ -1,0 +1,160 @@
+// Rename: of provisional files (which publishes them), of published names, and the exchange of two.
+#include <linux/fs.h>
+#include <spdlog/spdlog.h>
+
+#include "cache/cache.h"
+
+namespace prefixfs {
+
+Status Cache::Rename(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name,
+                     unsigned flags, const Caller& caller) {
+  PFS_TRY(CheckName(new_parent, new_name));
+  if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) return Code::kInvalid;
+  const std::vector<FilePtr> provisional = open_.Provisional(parent, name);
+  FilePtr own = ChooseFor(caller, provisional, index_->Lookup(parent, name).ok());
+  if (own) {
+    MutexLock change(own->change);
+    bool still;
+    uint32_t writers;
+    {
+      MutexLock lock(open_.mutex);
+      still = own->provisional && !own->nameless && own->inode.parent == parent &&
+              own->inode.name == name;
+      writers = own->writers;
+    }
+    if (still) {
+      if (flags & RENAME_EXCHANGE) return Status(Code::kInvalid, "one name is still being written");
+      PFS_TRY(Publish(own, new_parent, new_name, (flags & RENAME_NOREPLACE) == 0));
+      return writers == 0 ? Seal(own) : Ok();
+    }
+  }
+  if (flags & RENAME_EXCHANGE) return Exchange(parent, name, new_parent, new_name);
+  return RenamePublished(parent, name, new_parent, new_name, flags);
+}
+
+// A file that gets or loses the policy `posix` by its new name.
+void Cache::ApplyPolicy(PathPolicy policy, Inode* inode) {
+  if (!inode->IsFile()) return;
+  if (policy == PathPolicy::kPosix) {
+    inode->state = FileState::kPosix;
+  } else if (inode->state == FileState::kPosix && !open_.Find(inode->ino)) {
+    inode->state = FileState::kSealed;
+  }
+}
+
+Status Cache::RenamePublished(Ino parent, std::string_view name, Ino new_parent,
+                              std::string_view new_name, unsigned flags) {
+  const Inode source = PFS_TRY(index_->Lookup(parent, name));
+  const Inode directory = PFS_TRY(index_->Get(new_parent));
+  const PathPolicy policy = PolicyAt(directory, new_name, source.IsDirectory());
+  Inode named = source;
+  named.parent = new_parent;
+  named.name = new_name;
+  const std::string model = source.IsFile() ? Classify(named) : std::string();
+  const int64_t now = clock_.WallNs();
+  Removal removal;
+  Inode moved;
+  bool policy_changed = false;
+  const Replacing replacing(replacements_);
+  PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
+    removal.inodes.clear();
+    const Ino ino = PFS_TRY(txn.Lookup(parent, name));
+    moved = PFS_TRY(txn.Get(ino));
+    Result<Ino> existing = txn.Lookup(new_parent, new_name);
+    if (existing.ok()) {
+      if (*existing == ino) return Ok();
+      if (flags & RENAME_NOREPLACE) return Code::kExists;
+      const Inode target = PFS_TRY(txn.Get(*existing));
+      if (moved.IsDirectory() && !target.IsDirectory()) return Code::kNotDirectory;
+      if (!moved.IsDirectory() && target.IsDirectory()) return Code::kIsDirectory;
+      if (target.IsDirectory()) {
+        const bool children = PFS_TRY(txn.HasChildren(target.ino));
+        if (children || open_.HasProvisional(target.ino)) return Code::kNotEmpty;
+      }
+      PFS_TRY(RemoveName(txn, target, &removal));
+    }
+    PFS_TRY(txn.Move(ino, new_parent, new_name));
+    moved.parent = new_parent;
+    moved.name = new_name;
+    moved.ctime_ns = now;
+    if (moved.IsFile()) {
+      moved.hash = named.hash;
+      moved.rank = named.rank;
+      PFS_TRY(InternModel(txn, model, &moved));
+      const FileState before = moved.state;
+      ApplyPolicy(policy, &moved);
+      policy_changed = moved.state != before;
+    }
+    PFS_TRY(txn.Put(moved));
+    TouchDirectory(txn, parent, now);
+    if (new_parent != parent) TouchDirectory(txn, new_parent, now);
+    return Ok();
+  }));
+  Removed(removal, true);
+  if (policy_changed) PolicyChanged(moved);
+  Moved(moved);
+  return Ok();
+}
+
+// The account does not change; who may be evicted does.
+void Cache::PolicyChanged(const Inode& after) {
+  if (after.state == FileState::kPosix) (void)residents_->Remove(after.ino);
+  if (after.state == FileState::kSealed) {
+    residents_->Insert(after.ino, {after.allocated, after.model, after.drive, false});
+    checksums_->Enqueue(after.ino);
+  }
+}
+
+// What must follow a committed rename: the open file's own idea of its name, and the record for the
+// rebuild.
+void Cache::Moved(const Inode& moved) {
+  if (!moved.IsFile()) return WriteRecord(moved);
+  {
+    MutexLock lock(open_.mutex);
+    if (FilePtr file = open_.FindLocked(moved.ino)) {
+      const bool provisional = file->provisional;
+      if (provisional) open_.RemoveProvisionalLocked(file);
+      file->inode.parent = moved.parent;
+      file->inode.name = moved.name;
+      file->inode.ctime_ns = moved.ctime_ns;
+      file->inode.hash = moved.hash;
+      file->inode.rank = moved.rank;
+      file->inode.model = moved.model;
+      if (moved.state == FileState::kPosix) file->inode.state = moved.state;
+      if (provisional) open_.AddProvisionalLocked(file);
+    }
+  }
+  residents_->EndGrace(moved.ino);
+  RefreshHeader(moved.ino);
+}
+
+Status Cache::Exchange(Ino parent, std::string_view name, Ino new_parent,
+                       std::string_view new_name) {
+  Inode one, two;
+  const int64_t now = clock_.WallNs();
+  PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
+    const Ino first = PFS_TRY(txn.Lookup(parent, name));
+    const Ino second = PFS_TRY(txn.Lookup(new_parent, new_name));
+    one = PFS_TRY(txn.Get(first));
+    two = PFS_TRY(txn.Get(second));
+    if (one.ino == two.ino) return Ok();
+    // Seen by nobody: the transaction ends without it.
+    const std::string between = ".exchange-" + std::to_string(one.ino);
+    PFS_TRY(txn.Move(one.ino, new_parent, between));
+    PFS_TRY(txn.Move(two.ino, parent, name));
+    PFS_TRY(txn.Move(one.ino, new_parent, new_name));
+    std::swap(one.parent, two.parent);
+    std::swap(one.name, two.name);
+    one.ctime_ns = two.ctime_ns = now;
+    PFS_TRY(txn.Put(one));
+    PFS_TRY(txn.Put(two));
+    TouchDirectory(txn, parent, now);
+    if (new_parent != parent) TouchDirectory(txn, new_parent, now);
+    return Ok();
+  }));
+  Moved(one);
+  Moved(two);
+  return Ok();
+}
+
+}  // namespace prefixfs

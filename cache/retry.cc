@@ -1,0 +1,94 @@
+// Retry: the second look of a caller that was answered ESTALE.
+//
+// OPEN names an inode, not the name the client used, and the kernel looks that name up again only
+// once. By then it may stand for another file than the one the version was made of, when several
+// clients replace one name or rename a fixed temporary. So the thread is remembered, and its next
+// lookup of a file makes sure that the version is of that name.
+#include "cache/cache.h"
+
+namespace prefixfs {
+namespace {
+// The kernel comes back at once; these are for callers that do not.
+constexpr int64_t kRetryNs = kNsPerSecond;
+constexpr int64_t kSecondLookupNs = 20 * kNsPerMs;
+}  // namespace
+
+Status Cache::StaleFor(const Caller& caller, FilePtr version, bool truncate) {
+  if (caller.tid() == 0)
+    return Code::kStale;  // threads outside our PID namespace cannot be told apart
+  const int64_t now = clock_.MonotonicNs();
+  MutexLock lock(side_mutex_);
+  std::erase_if(retries_, [now](const auto& retry) { return retry.second.until_ns < now; });
+  retries_[caller.tid()] = Retry{std::move(version), truncate, now + kRetryNs, 0, {}};
+  retry_count_.store(retries_.size(), std::memory_order_release);
+  return Code::kStale;
+}
+
+// `on_the_way`: the lookup found a directory or link of the path, which is not yet the name itself.
+std::optional<Cache::Retry> Cache::TakeRetry(const Caller& caller, Ino parent,
+                                             std::string_view name, bool on_the_way) {
+  if (on_the_way || retry_count_.load(std::memory_order_acquire) == 0) return std::nullopt;
+  const int64_t now = clock_.MonotonicNs();
+  MutexLock lock(side_mutex_);
+  auto it = retries_.find(caller.tid());
+  if (it == retries_.end()) return std::nullopt;
+  Retry retry = std::move(it->second);
+  retries_.erase(it);
+  retry_count_.store(retries_.size(), std::memory_order_release);
+  const bool other = retry.parent != 0 && (retry.parent != parent || retry.name != name);
+  if (other || retry.until_ns < now) return std::nullopt;
+  return retry;
+}
+
+// The name has been looked up, and what was found is being opened or made: what this thread looks
+// up later is another matter.
+void Cache::EndRetry(const Caller& caller) {
+  if (retry_count_.load(std::memory_order_acquire) == 0) return;
+  MutexLock lock(side_mutex_);
+  retries_.erase(caller.tid());
+  retry_count_.store(retries_.size(), std::memory_order_release);
+}
+
+Result<Entry> Cache::LookupAgain(const Retry& retry, Ino parent, std::string_view name,
+                                 const Caller& caller, Result<Inode> found,
+                                 double* negative_timeout_s) {
+  FilePtr version = retry.version;
+  if (version) {
+    bool same;
+    {
+      MutexLock lock(open_.mutex);
+      same = version->provisional && version->inode.parent == parent && version->inode.name == name;
+    }
+    if (!same) {
+      {
+        MutexLock change(version->change);
+        Drop(version);
+      }
+      Forget(version);
+      version = nullptr;
+    }
+  }
+  if (!version && found.ok() && found->IsFile() && found->state != FileState::kPosix) {
+    // Fails only for lack of space or a lost drive; the open that follows then says so.
+    (void)MakeVersion(*found, retry.truncate, caller, false, &version).ok();
+  }
+  if (!version) {
+    if (!found.ok()) {
+      // Checking what it remembered, the kernel finds nothing; then it looks up in earnest, and by
+      // then there may be one.
+      MutexLock lock(side_mutex_);
+      retries_[caller.tid()] =
+          Retry{nullptr, retry.truncate, clock_.MonotonicNs() + kSecondLookupNs, parent,
+                std::string(name)};
+      retry_count_.store(retries_.size(), std::memory_order_release);
+      *negative_timeout_s = 0;
+      return Code::kNotFound;
+    }
+    return Lookup(parent, name, caller, negative_timeout_s);
+  }
+  Entry entry = OpenEntry(version);
+  entry.entry_timeout_s = entry.attr_timeout_s = 0;
+  return entry;
+}
+
+}  // namespace prefixfs

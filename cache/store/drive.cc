@@ -1,0 +1,126 @@
+// The work on one drive: placing, opening and removing backing files, and noticing that the device
+// is gone.
+#include "cache/store/drive.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "cache/store/layout.h"
+#include "cache/store/system.h"
+
+namespace prefixfs {
+
+Status Drive::Note(Status status) {
+  if ((status.Is(Code::kUnavailable) || status.Is(Code::kIo)) && !failed_.exchange(true)) {
+    spdlog::error("drive {} has failed, its blocks are misses until the next start: {}", path_,
+                  status.ToString());
+  }
+  return status;
+}
+
+Result<DriveSpace> Drive::Space() {
+  PFS_TRY(CheckHealthy(*this));
+  struct statvfs fs;
+  struct stat st;
+  if (fstatvfs(root_.get(), &fs) != 0 || fstat(root_.get(), &st) != 0) {
+    return Note(Failure(errno, "statfs " + path_));
+  }
+  if ((fs.f_flag & ST_RDONLY) != 0) return Note(Failure(EROFS, path_));
+  // statfs of a filesystem that has shut itself down still succeeds; asking for an attribute does
+  // not.
+  char byte;
+  if (fgetxattr(root_.get(), kHeaderXattr, &byte, 1) < 0 && errno != ENODATA && errno != ERANGE) {
+    PFS_TRY(Note(Failure(errno, path_)));
+  }
+  DriveSpace space;
+  space.total_bytes = static_cast<uint64_t>(fs.f_blocks) * fs.f_frsize;
+  space.free_bytes = static_cast<uint64_t>(fs.f_bfree) * fs.f_frsize;
+  space.fs_id = st.st_dev;
+  return space;
+}
+
+Result<Fd> Drive::Create(const BlockId& block) {
+  PFS_TRY(CheckHealthy(*this));
+  Result<Fd> file = OpenAt(incoming_.get(), ToHex(block), O_RDWR | O_CREAT | O_EXCL, kFileMode);
+  if (!file.ok()) return Note(file.status());
+  return file;
+}
+
+Result<Fd> Drive::Clone(int source, const BlockId& block) {
+  if (!reflink_) return Status(Code::kUnsupported, path_ + " has no reflinks");
+  Fd file = PFS_TRY(Create(block));
+  if (ioctl(file.get(), FICLONE, source) == 0) return file;
+  const Status failure = Failure(errno, "clone");
+  const Status removed = Note(UnlinkAt(incoming_.get(), ToHex(block)));
+  if (!removed.ok()) spdlog::warn("{}: {}", path_, removed.ToString());
+  return Note(failure);
+}
+
+Status Drive::Publish(const BlockId& block) {
+  PFS_TRY(CheckHealthy(*this));
+  const std::string from = ToHex(block), to = BlockPath(block);
+  const auto rename = [&] {
+    return renameat(incoming_.get(), from.c_str(), blocks_.get(), to.c_str()) == 0;
+  };
+  if (rename()) return Ok();
+  if (errno != ENOENT) return Note(Failure(errno, "publish " + from));
+  // The fan-out directory is not made yet, or the file was published before.
+  PFS_TRY(Note(MakeDirectoryAt(blocks_.get(), BlockDirectory(block))));
+  if (rename()) return Ok();
+  const int error = errno;
+  if (error == ENOENT && faccessat(blocks_.get(), to.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+    return Ok();
+  }
+  return Note(Failure(error, "publish " + from));
+}
+
+Result<Fd> Drive::OpenWritable(const BlockId& block, bool published) {
+  PFS_TRY(CheckHealthy(*this));
+  Result<Fd> file = published ? OpenAt(blocks_.get(), BlockPath(block), O_RDWR | O_NONBLOCK)
+                              : OpenAt(incoming_.get(), ToHex(block), O_RDWR | O_NONBLOCK);
+  if (!file.ok()) return Note(file.status());
+  return file;
+}
+
+Result<Fd> Drive::OpenSealed(const BlockId& block) {
+  PFS_TRY(CheckHealthy(*this));
+  const int dir = sealed_blocks_.valid() ? sealed_blocks_.get() : blocks_.get();
+  Result<Fd> file = OpenAt(dir, BlockPath(block), O_RDONLY | O_NONBLOCK);
+  if (!file.ok()) return Note(file.status());
+  return file;
+}
+
+Status Drive::Unlink(const BlockId& block, bool published) {
+  PFS_TRY(CheckHealthy(*this));
+  return Note(published ? UnlinkAt(blocks_.get(), BlockPath(block))
+                        : UnlinkAt(incoming_.get(), ToHex(block)));
+}
+
+Status Drive::WriteHeader(int fd, const Inode& inode) {
+  PFS_TRY(CheckHealthy(*this));
+  const std::string record = EncodeRecord(inode, RecordUse::kHeader);
+  if (fsetxattr(fd, kHeaderXattr, record.data(), record.size(), 0) == 0) return Ok();
+  const int error = errno;
+  // A descriptor of the read-only clone says EROFS too; that is our bug and not the drive's end.
+  struct statvfs fs;
+  if (error == EROFS && fstatvfs(root_.get(), &fs) == 0 && (fs.f_flag & ST_RDONLY) == 0) {
+    return Status(Code::kInvalid, "write header: the descriptor is of a sealed block");
+  }
+  return Note(Failure(error, "write header"));
+}
+
+Result<Inode> Drive::ReadHeader(int fd) {
+  const std::string record = PFS_TRY(ReadRecordXattr(fd));
+  return DecodeRecord(AsBytes(record));
+}
+
+}  // namespace prefixfs

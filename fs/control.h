@@ -1,0 +1,61 @@
+// Control: the virtual directory .prefixfs/ at the root of the mount, and the answers behind
+// user.prefixfs.* attributes. Whoever may read the mount can read it, inside a container too; no
+// socket is needed.
+//
+// A file's content is made when it is opened and stays the same for that handle.
+// Threads: every call from any thread.
+#pragma once
+
+#include <fuse_lowlevel.h>
+
+#include <atomic>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/cache.h"
+#include "fs/op_stats.h"
+#include "fs/request.h"
+
+namespace prefixfs {
+
+class Control {
+ public:
+  Control(Cache& cache, const OpStats& stats, std::string mount_point)
+      : cache_(cache),
+        stats_(stats),
+        mount_point_(std::move(mount_point)),
+        started_ns_(Clock::Real().MonotonicNs()) {}
+
+  // Node numbers of the control directory lie above every inode number.
+  static bool Owns(Ino ino) { return ino >= kFirstIno; }
+  static bool IsDirectoryName(std::string_view name) { return name == ".prefixfs"; }
+  void SetPassthrough(bool passthrough) {
+    passthrough_.store(passthrough, std::memory_order_relaxed);
+  }
+
+  Result<Entry> Lookup(Ino parent, std::string_view name) const;
+  Result<Entry> Attributes(Ino ino) const;
+  Result<std::vector<DirectoryEntry>> List(uint64_t cookie) const;
+  void Open(Request request, Ino ino, fuse_file_info* fi);
+  void Read(Request request, size_t size, off_t offset, const fuse_file_info* fi) const;
+  void Release(const fuse_file_info* fi) const;
+
+  // The value of user.prefixfs.<name> of an inode; kNotFound if it has none of that name.
+  Result<std::string> Attribute(Ino ino, std::string_view name);
+
+ private:
+  static constexpr Ino kFirstIno = Ino{1} << 63;
+
+  std::string Content(Ino ino);
+  std::string Stats();
+  std::string Metrics();
+
+  Cache& cache_;
+  const OpStats& stats_;
+  const std::string mount_point_;
+  const int64_t started_ns_;
+  std::atomic<bool> passthrough_{false};
+};
+
+}  // namespace prefixfs

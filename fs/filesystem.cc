@@ -1,0 +1,202 @@
+#include "fs/filesystem.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
+
+#include <cstring>
+
+namespace prefixfs {
+namespace {
+// linux/fuse.h of kernel 6.9, which older headers lack.
+constexpr unsigned long kBackingClose = _IOW(229, 2, uint32_t);
+constexpr size_t kMaxDeferred = 4096;
+constexpr size_t kMaxNotices = 1024;
+constexpr uint32_t kMaxIo = 1 << 20;
+}  // namespace
+
+Filesystem::Filesystem(Cache& cache, const std::string& mount_point)
+    : cache_(cache),
+      nodes_(cache.config().max_backing, [this](int id) { CloseBacking(id); }),
+      control_(cache, stats_, mount_point),
+      workers_(std::make_unique<WorkerPool>(cache.config().max_workers, kMaxDeferred)),
+      notifier_(std::make_unique<WorkerPool>(1, kMaxNotices)) {
+  cache_.SetListener(this);
+}
+
+Filesystem::~Filesystem() {
+  workers_.reset();
+  cache_.SetListener(nullptr);
+  notifier_.reset();
+}
+
+void Filesystem::Attach(fuse_session* session, std::function<void()> on_init) {
+  session_ = session;
+  on_init_ = std::move(on_init);
+}
+
+void Filesystem::Init(fuse_conn_info* connection) {
+  const Toggle wanted = cache_.config().passthrough;
+  if (wanted != Toggle::kOff) {
+    const bool got = fuse_set_feature_flag(connection, FUSE_CAP_PASSTHROUGH);
+    if (got) connection->max_backing_stack_depth = 1;
+    passthrough_.store(got, std::memory_order_relaxed);
+    if (!got)
+      spdlog::warn(
+          "this kernel has no FUSE passthrough (needs 6.9): the daemon serves all data itself");
+  }
+  control_.SetPassthrough(passthrough());
+  // O_TRUNC must come with OPEN: a truncated sealed block is a new version, decided there.
+  fuse_set_feature_flag(connection, FUSE_CAP_ATOMIC_O_TRUNC);
+  fuse_set_feature_flag(connection, FUSE_CAP_READDIRPLUS);
+  fuse_set_feature_flag(connection, FUSE_CAP_READDIRPLUS_AUTO);
+  fuse_set_feature_flag(connection, FUSE_CAP_SPLICE_READ);
+  fuse_set_feature_flag(connection, FUSE_CAP_SPLICE_WRITE);
+  fuse_set_feature_flag(connection, FUSE_CAP_SPLICE_MOVE);
+  // A FLUSH must reach the daemon before close() returns, and dirty pages before that: no writeback
+  // cache.
+  fuse_unset_feature_flag(connection, FUSE_CAP_WRITEBACK_CACHE);
+  connection->max_write = kMaxIo;
+  connection->max_readahead = kMaxIo;
+  connection->time_gran = 1;
+  connection->no_interrupt = 1;
+  if (on_init_) on_init_();
+}
+
+Caller Filesystem::CallerOf(fuse_req_t req) {
+  const fuse_ctx* context = fuse_req_ctx(req);
+  return cache_.MakeCaller(context->pid, context->uid, context->gid);
+}
+
+void Filesystem::Defer(std::function<void()> work) {
+  if (!workers_->Submit(work).ok()) work();
+}
+
+void Filesystem::CloseBacking(int id) {
+  auto backing = static_cast<uint32_t>(id);
+  if (session_ != nullptr) (void)::ioctl(fuse_session_fd(session_), kBackingClose, &backing);
+}
+
+void Filesystem::OnInvalid(Ino parent, const std::string& name) {
+  const Status queued = notifier_->Submit([this, parent, name] {
+    if (session_ != nullptr)
+      (void)fuse_lowlevel_notify_inval_entry(session_, parent, name.c_str(), name.size());
+  });
+  // The kernel's copy of the answer runs out by itself in half a lease.
+  if (!queued.ok()) spdlog::debug("too many notices; {} runs out by itself", name);
+}
+
+Status Filesystem::Serve(fuse_req_t req, HandlePtr handle, fuse_file_info* fi) {
+  const Ino ino = handle->file->ino;
+  const bool writer = handle->writer;
+  const bool allowed = passthrough() && cache_.PassthroughAllowed(*handle);
+  Status failed = Ok();
+  auto make_id = [&] {
+    Result<int> fd = cache_.DataFd(*handle);
+    if (!fd.ok()) {
+      failed = fd.status();
+      return Nodes::kServed;
+    }
+    const int id = fuse_passthrough_open(req, *fd);
+    return id > 0 ? id : Nodes::kServed;
+  };
+  const int id = nodes_.Acquire(ino, allowed, writer, make_id);
+  // Served by the daemon: the promise of open is kept by having the descriptor now.
+  if (failed.ok() && id == Nodes::kServed) failed = cache_.DataFd(*handle).status();
+  if (!failed.ok()) {
+    nodes_.Release(ino);
+    cache_.Release(std::move(handle));
+    return failed;
+  }
+  fi->backing_id = id;
+  fi->noflush = writer ? 0 : 1;
+  fi->keep_cache = id == Nodes::kServed && !writer ? 1 : 0;
+  auto open = std::make_unique<OpenFile>();
+  open->passthrough = id != Nodes::kServed;
+  open->handle = std::move(handle);
+  fi->fh = reinterpret_cast<uint64_t>(open.release());
+  return Ok();
+}
+
+void Filesystem::Unserve(fuse_file_info* fi) {
+  std::unique_ptr<OpenFile> open(OpenFileOf(fi));
+  nodes_.Release(open->handle->file->ino);
+  cache_.Release(std::move(open->handle));
+}
+
+struct stat ToStat(const Inode& inode) {
+  struct stat st {};
+  st.st_ino = inode.ino;
+  st.st_mode = inode.mode;
+  st.st_nlink = 1;
+  st.st_uid = inode.uid;
+  st.st_gid = inode.gid;
+  st.st_size = static_cast<off_t>(inode.size);
+  st.st_blocks = static_cast<blkcnt_t>(inode.allocated / 512);
+  st.st_blksize = 4096;
+  auto set = [](timespec& to, int64_t ns) {
+    to.tv_sec = ns / kNsPerSecond;
+    to.tv_nsec = ns % kNsPerSecond;
+  };
+  set(st.st_atim, inode.atime_ns);
+  set(st.st_mtim, inode.mtime_ns);
+  set(st.st_ctim, inode.ctime_ns);
+  return st;
+}
+
+fuse_entry_param ToEntryParam(const Entry& entry) {
+  fuse_entry_param param{};
+  param.ino = entry.inode.ino;
+  param.attr = ToStat(entry.inode);
+  param.attr.st_nlink = entry.links;
+  param.attr_timeout = entry.attr_timeout_s;
+  param.entry_timeout = entry.entry_timeout_s;
+  return param;
+}
+
+int64_t ToNs(const timespec& time) { return time.tv_sec * kNsPerSecond + time.tv_nsec; }
+
+const fuse_lowlevel_ops& Filesystem::Operations() {
+  static const fuse_lowlevel_ops operations = [] {
+    fuse_lowlevel_ops o{};
+    o.init = [](void* data, fuse_conn_info* connection) {
+      static_cast<Filesystem*>(data)->Init(connection);
+    };
+    o.lookup = ops::Lookup;
+    o.forget = ops::Forget;
+    o.forget_multi = ops::ForgetMulti;
+    o.mknod = ops::Mknod;
+    o.mkdir = ops::Mkdir;
+    o.symlink = ops::Symlink;
+    o.readlink = ops::Readlink;
+    o.unlink = ops::Unlink;
+    o.rmdir = ops::Rmdir;
+    o.rename = ops::Rename;
+    o.link = ops::Link;
+    o.create = ops::Create;
+    o.open = ops::Open;
+    o.flush = ops::Flush;
+    o.release = ops::Release;
+    o.read = ops::Read;
+    o.write_buf = ops::WriteBuf;
+    o.fsync = ops::Fsync;
+    o.fallocate = ops::Fallocate;
+    o.lseek = ops::Lseek;
+    o.getattr = ops::Getattr;
+    o.setattr = ops::Setattr;
+    o.statfs = ops::Statfs;
+    o.ioctl = ops::Ioctl;
+    o.opendir = ops::Opendir;
+    o.readdir = ops::Readdir;
+    o.readdirplus = ops::Readdirplus;
+    o.releasedir = ops::Releasedir;
+    o.fsyncdir = ops::Fsyncdir;
+    o.setxattr = ops::Setxattr;
+    o.getxattr = ops::Getxattr;
+    o.listxattr = ops::Listxattr;
+    o.removexattr = ops::Removexattr;
+    return o;
+  }();
+  return operations;
+}
+
+}  // namespace prefixfs

@@ -1,0 +1,88 @@
+// getattr, setattr, statfs, ioctl
+#include "fs/filesystem.h"
+
+namespace prefixfs::ops {
+namespace {
+
+// A node without an inode behind it has been replaced: ESTALE makes the kernel look its name up
+// again.
+int ErrnoOfNode(const Status& status) {
+  return status.Is(Code::kNotFound) ? ESTALE : ErrnoOf(status);
+}
+
+void ReplyAttributes(Request request, const Result<Entry>& entry) {
+  if (!entry.ok()) {
+    request.Error(ErrnoOfNode(entry.status()));
+    return;
+  }
+  struct stat st = ToStat(entry->inode);
+  st.st_nlink = entry->links;
+  request.With([&](fuse_req_t req) { return fuse_reply_attr(req, &st, entry->attr_timeout_s); });
+}
+
+const Handle* HandleOf(fuse_file_info* fi) {
+  const OpenFile* open = OpenFileOf(fi);
+  return open == nullptr ? nullptr : open->handle.get();
+}
+
+AttributeChange ToChange(const struct stat& st, int to_set) {
+  AttributeChange change;
+  const int64_t now = Clock::Real().WallNs();
+  if (to_set & FUSE_SET_ATTR_MODE) change.mode = st.st_mode;
+  if (to_set & FUSE_SET_ATTR_UID) change.uid = st.st_uid;
+  if (to_set & FUSE_SET_ATTR_GID) change.gid = st.st_gid;
+  if (to_set & FUSE_SET_ATTR_SIZE) change.size = static_cast<uint64_t>(st.st_size);
+  if (to_set & FUSE_SET_ATTR_ATIME)
+    change.atime_ns = to_set & FUSE_SET_ATTR_ATIME_NOW ? now : ToNs(st.st_atim);
+  if (to_set & FUSE_SET_ATTR_MTIME)
+    change.mtime_ns = to_set & FUSE_SET_ATTR_MTIME_NOW ? now : ToNs(st.st_mtim);
+  change.touch = (to_set & FUSE_SET_ATTR_ATIME_NOW) && !change.mtime_ns && !change.size &&
+                 !change.mode && !change.uid && !change.gid;
+  return change;
+}
+
+}  // namespace
+
+void Getattr(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kGetattr);
+  const Result<Entry> entry = Control::Owns(ino) ? fs.control().Attributes(ino)
+                                                 : fs.cache().GetAttributes(ino, HandleOf(fi));
+  ReplyAttributes(std::move(request), entry);
+}
+
+void Setattr(fuse_req_t req, fuse_ino_t ino, struct stat* st, int to_set, fuse_file_info* fi) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kSetattr);
+  if (Control::Owns(ino)) {
+    request.Error(EPERM);
+    return;
+  }
+  const AttributeChange change = ToChange(*st, to_set);
+  const Caller caller = fs.CallerOf(req);
+  Result<Entry> entry = fs.cache().SetAttributes(ino, HandleOf(fi), change, caller, false);
+  if (!entry.status().Is(Code::kRejected)) {
+    ReplyAttributes(std::move(request), entry);
+    return;
+  }
+  auto shared = std::make_shared<Request>(std::move(request));
+  fs.Defer([&fs, shared, ino, handle = HandleOf(fi), change, caller] {
+    ReplyAttributes(std::move(*shared),
+                    fs.cache().SetAttributes(ino, handle, change, caller, true));
+  });
+}
+
+void Statfs(fuse_req_t req, fuse_ino_t) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kStatfs);
+  const struct statvfs status = fs.cache().FileSystemStatus();
+  request.With([&](fuse_req_t r) { return fuse_reply_statfs(r, &status); });
+}
+
+// stdio and Python ask every file whether it is a terminal.
+void Ioctl(fuse_req_t req, fuse_ino_t, unsigned, void*, fuse_file_info*, unsigned, const void*,
+           size_t, size_t) {
+  FilesystemOf(req).Begin(req, Op::kIoctl).Error(ENOTTY);
+}
+
+}  // namespace prefixfs::ops

@@ -1,0 +1,113 @@
+// opendir, readdir, readdirplus, releasedir, fsyncdir
+//
+// An offset is the inode number of the entry before, shifted past those of "." and "..": stable
+// while others come and go, and valid in any handle.
+#include <algorithm>
+#include <vector>
+
+#include "fs/filesystem.h"
+
+namespace prefixfs::ops {
+namespace {
+
+constexpr uint64_t kDotCookie = 1;
+constexpr uint64_t kDotDotCookie = 2;
+constexpr uint64_t kShift = 1;  // the root is 1 and nobody's child, so entries begin at 2 + kShift
+constexpr size_t kPage = 512;
+
+// Entries of one reply, in the caller's buffer.
+class Page {
+ public:
+  Page(fuse_req_t req, size_t size, bool plus) : req_(req), buffer_(size), plus_(plus) {}
+
+  // False when the buffer is full.
+  bool Add(const char* name, const Entry& entry, uint64_t cookie) {
+    char* at = buffer_.data() + used_;
+    const size_t left = buffer_.size() - used_;
+    size_t needed;
+    if (plus_) {
+      fuse_entry_param param = ToEntryParam(entry);
+      if (cookie <= kDotDotCookie) param.ino = 0;  // no lookup comes with "." and ".."
+      needed = fuse_add_direntry_plus(req_, at, left, name, &param, static_cast<off_t>(cookie));
+    } else {
+      const struct stat st = ToStat(entry.inode);
+      needed = fuse_add_direntry(req_, at, left, name, &st, static_cast<off_t>(cookie));
+    }
+    if (needed > left) return false;
+    used_ += needed;
+    return true;
+  }
+  bool empty() const { return used_ == 0; }
+  int Reply(fuse_req_t req) const { return fuse_reply_buf(req, buffer_.data(), used_); }
+
+ private:
+  fuse_req_t req_;
+  std::vector<char> buffer_;
+  bool plus_;
+  size_t used_ = 0;
+};
+
+bool AddDots(Page& page, fuse_ino_t ino, uint64_t offset) {
+  Entry dot;
+  dot.inode.mode = S_IFDIR;
+  dot.inode.ino = ino;
+  if (offset < kDotCookie && !page.Add(".", dot, kDotCookie)) return false;
+  return offset >= kDotDotCookie || page.Add("..", dot, kDotDotCookie);
+}
+
+void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, plus ? Op::kReaddirplus : Op::kReaddir);
+  Page page(req, size, plus);
+  auto cookie = static_cast<uint64_t>(off);
+  bool room = AddDots(page, ino, cookie);
+  cookie = std::max(cookie, kDotDotCookie) - kShift;
+  const Caller caller = fs.CallerOf(req);
+  while (room) {
+    Result<std::vector<DirectoryEntry>> entries = Control::Owns(ino)
+                                                      ? fs.control().List(cookie)
+                                                      : fs.cache().List(ino, cookie, kPage, caller);
+    if (!entries.ok()) {
+      if (page.empty()) {
+        request.Fail(entries.status());
+        return;
+      }
+      break;
+    }
+    if (entries->empty()) break;
+    for (const DirectoryEntry& entry : *entries) {
+      room = page.Add(entry.entry.inode.name.c_str(), entry.entry, entry.cookie + kShift);
+      if (!room) break;
+      cookie = entry.cookie;
+    }
+  }
+  request.With([&](fuse_req_t r) { return page.Reply(r); });
+}
+
+}  // namespace
+
+void Opendir(fuse_req_t req, fuse_ino_t, fuse_file_info* fi) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kOpendir);
+  request.With([&](fuse_req_t r) { return fuse_reply_open(r, fi); });
+}
+
+void Readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, fuse_file_info*) {
+  List(req, ino, size, off, false);
+}
+
+void Readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, fuse_file_info*) {
+  List(req, ino, size, off, true);
+}
+
+void Releasedir(fuse_req_t req, fuse_ino_t, fuse_file_info*) {
+  FilesystemOf(req).Begin(req, Op::kReleasedir).Error(0);
+}
+
+// Names are durable against the death of the daemon when the call that made them returns, and KV
+// blocks are not worth more; see docs/GUARANTEES.md.
+void Fsyncdir(fuse_req_t req, fuse_ino_t, int, fuse_file_info*) {
+  FilesystemOf(req).Begin(req, Op::kFsyncdir).Error(0);
+}
+
+}  // namespace prefixfs::ops

@@ -1,0 +1,93 @@
+// create, open, flush, release
+#include <fcntl.h>
+
+#include "fs/filesystem.h"
+
+namespace prefixfs::ops {
+namespace {
+
+// Replies to a create; the handle goes back if the caller is gone.
+void FinishCreate(Filesystem& fs, Request request, Result<Created> created, fuse_file_info fi) {
+  Status status = created.status();
+  if (status.ok()) status = fs.Serve(request.get(), std::move(created->handle), &fi);
+  if (!status.ok()) {
+    request.Done(status);
+    return;
+  }
+  const fuse_entry_param param = ToEntryParam(created->entry);
+  if (request.With([&](fuse_req_t req) { return fuse_reply_create(req, &param, &fi); }) == -ENOENT)
+    fs.Unserve(&fi);
+}
+
+void FinishOpen(Filesystem& fs, Request request, Result<HandlePtr> handle, fuse_file_info fi) {
+  Status status = handle.status();
+  if (status.ok()) status = fs.Serve(request.get(), std::move(handle).value(), &fi);
+  if (!status.ok()) {
+    request.Fail(status);
+    return;
+  }
+  if (request.With([&](fuse_req_t req) { return fuse_reply_open(req, &fi); }) == -ENOENT)
+    fs.Unserve(&fi);
+}
+
+}  // namespace
+
+void Create(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* fi) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kCreate);
+  if (Control::Owns(parent)) {
+    request.Error(EPERM);
+    return;
+  }
+  const Caller caller = fs.CallerOf(req);
+  Result<Created> created = fs.cache().Create(parent, name, mode, fi->flags, caller, false);
+  if (!created.status().Is(Code::kRejected)) {
+    FinishCreate(fs, std::move(request), std::move(created), *fi);
+    return;
+  }
+  // Waits for the evictor, so elsewhere.
+  auto shared = std::make_shared<Request>(std::move(request));
+  fs.Defer([&fs, shared, parent, name = std::string(name), mode, fi = *fi, caller] {
+    FinishCreate(fs, std::move(*shared),
+                 fs.cache().Create(parent, name, mode, fi.flags, caller, true), fi);
+  });
+}
+
+void Open(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kOpen);
+  if (Control::Owns(ino)) {
+    fs.control().Open(std::move(request), ino, fi);
+    return;
+  }
+  const Caller caller = fs.CallerOf(req);
+  Result<HandlePtr> handle = fs.cache().Open(ino, fi->flags, caller, false);
+  if (!handle.status().Is(Code::kRejected)) {
+    FinishOpen(fs, std::move(request), std::move(handle), *fi);
+    return;
+  }
+  auto shared = std::make_shared<Request>(std::move(request));
+  fs.Defer([&fs, shared, ino, fi = *fi, caller] {
+    FinishOpen(fs, std::move(*shared), fs.cache().Open(ino, fi.flags, caller, true), fi);
+  });
+}
+
+void Flush(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kFlush);
+  request.Done(Control::Owns(ino) ? Ok()
+                                  : fs.cache().Flush(*OpenFileOf(fi)->handle, fs.CallerOf(req)));
+}
+
+void Release(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kRelease);
+  if (Control::Owns(ino)) {
+    fs.control().Release(fi);
+  } else {
+    fs.Unserve(fi);
+  }
+  request.Error(0);
+}
+
+}  // namespace prefixfs::ops

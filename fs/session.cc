@@ -1,0 +1,82 @@
+#include "fs/session.h"
+
+#include <fuse_lowlevel.h>
+#include <spdlog/spdlog.h>
+
+#include <string>
+#include <vector>
+
+#include "fs/filesystem.h"
+
+namespace prefixfs {
+namespace {
+
+// libfuse's option parser takes ',' and '\' as its own.
+std::string Escape(const std::string& value) {
+  std::string escaped;
+  for (const char c : value) {
+    if (c == ',' || c == '\\') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+void LogFromLibfuse(fuse_log_level level, const char* format, va_list arguments) {
+  char text[512];
+  std::vsnprintf(text, sizeof text, format, arguments);
+  std::string_view line(text);
+  while (line.ends_with('\n')) line.remove_suffix(1);
+  spdlog::log(level <= FUSE_LOG_ERR ? spdlog::level::err : spdlog::level::debug, "libfuse: {}",
+              line);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::Mount(Cache& cache, const std::string& mount_point) {
+  fuse_set_log_func(LogFromLibfuse);
+  std::unique_ptr<Session> session(new Session);
+  session->filesystem_ = std::make_unique<Filesystem>(cache, mount_point);
+  session->max_threads_ = static_cast<unsigned>(cache.config().max_threads);
+  const std::string options = "allow_other,default_permissions,subtype=prefixfs,fsname=" +
+                              Escape(cache.config().nvme.front());
+  std::vector<std::string> words{"prefixfsd", "-o", options};
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  fuse_args args = FUSE_ARGS_INIT(static_cast<int>(argv.size()), argv.data());
+  session->session_ = fuse_session_new(&args, &Filesystem::Operations(), sizeof(fuse_lowlevel_ops),
+                                       session->filesystem_.get());
+  fuse_opt_free_args(&args);
+  if (session->session_ == nullptr)
+    return Status(Code::kInvalid, "libfuse refused the session's options");
+  if (fuse_session_mount(session->session_, mount_point.c_str()) != 0) {
+    fuse_session_destroy(std::exchange(session->session_, nullptr));
+    return Status(Code::kUnavailable,
+                  "cannot mount on " + mount_point +
+                      ": is it a directory, is /dev/fuse there, and are you root?");
+  }
+  return session;
+}
+
+Session::~Session() {
+  filesystem_.reset();
+  if (session_ != nullptr) fuse_session_destroy(session_);
+}
+
+Status Session::Run(std::function<void()> on_ready) {
+  filesystem_->Attach(session_, std::move(on_ready));
+  if (fuse_set_signal_handlers(session_) != 0)
+    return Status(Code::kIo, "cannot set signal handlers");
+  fuse_loop_config* loop = fuse_loop_cfg_create();
+  fuse_loop_cfg_set_clone_fd(loop, 1);
+  fuse_loop_cfg_set_max_threads(loop, max_threads_);
+  fuse_loop_cfg_set_idle_threads(loop, max_threads_);
+  const int error = fuse_session_loop_mt(session_, loop);
+  fuse_loop_cfg_destroy(loop);
+  // Deferred requests are answered before the descriptor goes.
+  filesystem_->Drain();
+  fuse_remove_signal_handlers(session_);
+  fuse_session_unmount(session_);
+  return error < 0 ? Status::FromErrno(-error, "the FUSE loop ended") : Ok();
+}
+
+}  // namespace prefixfs

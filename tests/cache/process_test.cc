@@ -1,0 +1,61 @@
+#include "cache/process.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+namespace prefixfs {
+namespace {
+
+TEST(ProcessTest, ThreadsBelongToTheirProcess) {
+  Processes processes;
+  const ProcessId own = processes.Of(::getpid());
+  EXPECT_EQ(own.tgid, ::getpid());
+  EXPECT_GT(own.start, 0u);
+  std::thread([&] {
+    const auto tid = static_cast<pid_t>(::syscall(SYS_gettid));
+    ASSERT_NE(tid, ::getpid());
+    EXPECT_EQ(processes.Of(tid), own);
+  }).join();
+}
+
+TEST(ProcessTest, ChildrenDescendFromTheirParentAndNotTheOtherWay) {
+  Processes processes;
+  const ProcessId own = processes.Of(::getpid());
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const ProcessId child = processes.Of(pid);
+  EXPECT_FALSE(child == own);
+  EXPECT_TRUE(processes.Descends(child, own));
+  EXPECT_FALSE(processes.Descends(own, child));
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+}
+
+TEST(ProcessTest, CallersOutsideThePidNamespaceAreOne) {
+  Processes processes;
+  EXPECT_EQ(processes.Of(0), ProcessId());
+}
+
+TEST(ProcessTest, DeadThreadIsNobodyElse) {
+  Processes processes;
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(0);
+  ::waitpid(pid, nullptr, 0);
+  EXPECT_EQ(processes.Of(pid), (ProcessId{pid, 0}));
+  EXPECT_FALSE(processes.Descends({pid, 0}, processes.Of(::getpid())));
+}
+
+TEST(ProcessTest, LivingThreadTookNoFatalSignal) {
+  EXPECT_FALSE(Processes::TookFatalSignal(::getpid()));
+}
+
+}  // namespace
+}  // namespace prefixfs

@@ -1,0 +1,124 @@
+// prefixfsd: the daemon behind one mount.
+#include <fcntl.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/syslog_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "cache/cache.h"
+#include "fs/session.h"
+#include "tools/mount_options.h"
+
+namespace prefixfs {
+namespace {
+
+// Tells the one who waits on --ready-fd, once.
+class Ready {
+ public:
+  explicit Ready(int fd) : fd_(fd) {}
+  void Say(std::string line) {
+    if (!fd_.valid()) return;
+    for (char& c : line) {
+      if (c == '\n') c = ' ';
+    }
+    line += '\n';
+    (void)!::write(fd_.get(), line.data(), line.size());
+    fd_.Reset();
+  }
+
+ private:
+  Fd fd_;
+};
+
+bool IsSyslogThere() { return ::access("/dev/log", W_OK) == 0; }
+
+Status StartLog(const Config& config) {
+  spdlog::sink_ptr sink;
+  // Whoever started the daemon by hand reads stderr; a detached one has none worth reading.
+  const bool detached = ::getsid(0) == ::getpid();
+  if (config.log == "syslog" || (config.log == "auto" && detached && IsSyslogThere())) {
+    sink = std::make_shared<spdlog::sinks::syslog_sink_mt>("prefixfsd", 0, LOG_DAEMON, true);
+  } else if (config.log == "stderr" || (config.log == "auto" && !detached)) {
+    sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  } else {
+    const std::string path =
+        config.log == "auto" ? config.nvme.front() + "/daemon.log" : config.log;
+    try {
+      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+    } catch (const spdlog::spdlog_ex& error) {
+      return Status(Code::kInvalid, "log = \"" + path + "\": " + error.what());
+    }
+  }
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("prefixfsd", sink));
+  spdlog::set_level(spdlog::level::from_str(config.log_level));
+  spdlog::flush_on(spdlog::level::info);
+  return Ok();
+}
+
+// Every block being written takes a descriptor, so as many as the system gives.
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    spdlog::warn("descriptors stay limited to {}", limit.rlim_cur);
+}
+
+// DIR/daemon.pid: for `prefixfs umount` and for the message of a second daemon on the same
+// directory.
+class PidFile {
+ public:
+  explicit PidFile(const std::string& directory) : path_(directory + "/daemon.pid") {
+    std::ofstream(path_) << ::getpid() << '\n';
+  }
+  ~PidFile() { (void)::unlink(path_.c_str()); }
+
+ private:
+  std::string path_;
+};
+
+Status Serve(const MountOptions& options, Ready& ready) {
+  RaiseDescriptorLimit();
+  ::umask(0);
+  std::unique_ptr<Cache> cache = PFS_TRY(Cache::Open(options.config));
+  PidFile pid(options.config.nvme.front());
+  Status served = Ok();
+  {
+    std::unique_ptr<Session> session = PFS_TRY(Session::Mount(*cache, options.mount_point));
+    spdlog::info("prefixfsd {} serves {}", PREFIXFS_VERSION, options.mount_point);
+    served = session->Run([&] { ready.Say("ok"); });
+  }
+  const Status closed = cache->Close();
+  return served.ok() ? closed : served;
+}
+
+int Main(int argc, char** argv) {
+  Result<MountOptions> options = ParseMountOptions(argc, argv, "prefixfsd");
+  if (!options.ok()) {
+    std::fprintf(stderr, "prefixfsd: %s\n", options.status().message().c_str());
+    return kExitUsage;
+  }
+  Ready ready(options->ready_fd);
+  Status status = StartLog(options->config);
+  if (status.ok()) status = Serve(*options, ready);
+  if (!status.ok()) {
+    spdlog::error("{}", status.ToString());
+    ready.Say(status.message().empty() ? status.ToString() : status.message());
+    return kExitFailed;
+  }
+  spdlog::info("unmounted {}", options->mount_point);
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace prefixfs
+
+int main(int argc, char** argv) { return prefixfs::Main(argc, argv); }
