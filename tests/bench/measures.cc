@@ -1,0 +1,209 @@
+#include "tests/bench/measures.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "cache/base/fd.h"
+
+namespace prefixfs::bench {
+namespace {
+
+constexpr uint64_t kPiece = 4ull << 20;
+constexpr uint64_t kFileBytes = 1ull << 20;
+constexpr uint64_t kNameBytes = 4096;
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+[[noreturn]] void Die(const std::string& what) {
+  std::fprintf(stderr, "bench_io: %s: %s\n", what.c_str(), std::strerror(errno));
+  std::exit(1);
+}
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct FreeDeleter {
+  void operator()(char* p) const { std::free(p); }
+};
+using Buffer = std::unique_ptr<char, FreeDeleter>;
+
+// Aligned for O_DIRECT and filled, so that no page is touched for the first time while the clock
+// runs.
+Buffer MakeBuffer(uint64_t bytes) {
+  Buffer buffer(static_cast<char*>(std::aligned_alloc(4096, bytes)));
+  if (!buffer) Die("memory");
+  for (uint64_t i = 0; i < bytes; ++i) buffer.get()[i] = static_cast<char>(i * 131 + (i >> 12));
+  return buffer;
+}
+
+std::string BigFile(const Options& o) { return o.dir + "/big.bin"; }
+std::string BlockFile(const Options& o, int i) {
+  return o.dir + "/block" + std::to_string(i) + ".bin";
+}
+std::string NameFile(const Options& o, int i) {
+  return o.dir + "/name" + std::to_string(i) + ".bin";
+}
+
+Fd Open(const std::string& path, int flags) {
+  Fd fd(::open(path.c_str(), flags | O_CLOEXEC, 0644));
+  if (!fd.valid()) Die("open " + path);
+  return fd;
+}
+
+void Write(int fd, const char* data, uint64_t bytes, const std::string& path) {
+  errno = EIO;  // what a short write is reported as
+  if (::write(fd, data, bytes) != static_cast<ssize_t>(bytes)) Die("write " + path);
+}
+
+// As the engines do: a temporary, one write, close, rename.
+void WriteBlock(const std::string& path, const char* data, uint64_t bytes) {
+  const std::string temp = path + ".tmp";
+  Fd fd = Open(temp, O_CREAT | O_EXCL | O_WRONLY | O_TRUNC);
+  Write(fd.get(), data, bytes, temp);
+  fd.Reset();
+  if (::rename(temp.c_str(), path.c_str()) != 0) Die("rename " + temp);
+}
+
+bool Whole(const std::string& path, uint64_t bytes) {
+  struct stat st;
+  return ::stat(path.c_str(), &st) == 0 && static_cast<uint64_t>(st.st_size) == bytes;
+}
+
+void WriteBig(const Options& o, const char* piece) {
+  const std::string temp = BigFile(o) + ".tmp";
+  Fd fd = Open(temp, O_CREAT | O_WRONLY | O_TRUNC);
+  for (uint64_t at = 0; at < o.big_bytes; at += kPiece) Write(fd.get(), piece, kPiece, temp);
+  fd.Reset();
+  if (::rename(temp.c_str(), BigFile(o).c_str()) != 0) Die("rename " + temp);
+}
+
+// The median of what `operation(i)` takes, in microseconds.
+template <typename Operation>
+double MedianUs(int samples, Operation operation) {
+  std::vector<double> times(static_cast<size_t>(samples));
+  for (int i = 0; i < samples; ++i) {
+    const double start = Now();
+    operation(i);
+    times[static_cast<size_t>(i)] = (Now() - start) * 1e6;
+  }
+  const auto middle = times.begin() + samples / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+double ReadPieces(const Options& o, int flags) {
+  Buffer buffer = MakeBuffer(kPiece);
+  Fd fd = Open(BigFile(o), O_RDONLY | flags);
+  const auto pass = [&] {
+    for (uint64_t at = 0; at < o.big_bytes; at += kPiece) {
+      errno = EIO;
+      if (::pread(fd.get(), buffer.get(), kPiece, static_cast<off_t>(at)) != ssize_t{kPiece})
+        Die("read " + BigFile(o));
+    }
+  };
+  pass();  // the first fills the page cache; for O_DIRECT it only warms the code
+  const double start = Now();
+  for (int i = 0; i < o.passes; ++i) pass();
+  return static_cast<double>(o.big_bytes) * o.passes / kGiB / (Now() - start);
+}
+
+double ReadHot(const Options& o) { return ReadPieces(o, 0); }
+double ReadDirect(const Options& o) { return ReadPieces(o, O_DIRECT); }
+
+// Twice, and the second counts: a virtual machine gives idle memory back to its host, and the first
+// to write would pay for finding it again.
+double WriteBlocks(const Options& o, uint64_t bytes) {
+  Buffer buffer = MakeBuffer(bytes);
+  const int count = static_cast<int>(std::max<uint64_t>(1, o.write_bytes / bytes));
+  double seconds = 0;
+  for (const char* prefix : {"/warm", "/write"}) {
+    std::vector<std::string> paths;
+    for (int i = 0; i < count; ++i) paths.push_back(o.dir + prefix + std::to_string(i) + ".bin");
+    const double start = Now();
+    for (const auto& path : paths) WriteBlock(path, buffer.get(), bytes);
+    seconds = Now() - start;
+    for (const auto& path : paths) {
+      if (::unlink(path.c_str()) != 0) Die("unlink " + path);
+    }
+  }
+  return static_cast<double>(bytes) * count / kGiB / seconds;
+}
+
+double Write2(const Options& o) { return WriteBlocks(o, 2ull << 20); }
+double Write8(const Options& o) { return WriteBlocks(o, 8ull << 20); }
+
+double OpenClose(const Options& o) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < o.files; ++i) paths.push_back(BlockFile(o, i));
+  for (const auto& path : paths) Open(path, O_RDONLY);
+  return MedianUs(o.samples,
+                  [&](int i) { Open(paths[static_cast<size_t>(i % o.files)], O_RDONLY); });
+}
+
+double FirstStat(const Options& o) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < o.names; ++i) paths.push_back(NameFile(o, i));
+  return MedianUs(o.names, [&](int i) {
+    struct stat st;
+    if (::stat(paths[static_cast<size_t>(i)].c_str(), &st) != 0) Die("stat");
+  });
+}
+
+double ReadFile(const Options& o) {
+  Buffer buffer = MakeBuffer(kFileBytes);
+  std::vector<std::string> paths;
+  for (int i = 0; i < o.files; ++i) paths.push_back(BlockFile(o, i));
+  const auto read_one = [&](int i) {
+    Fd fd = Open(paths[static_cast<size_t>(i % o.files)], O_RDONLY);
+    struct stat st;
+    if (::fstat(fd.get(), &st) != 0) Die("fstat");
+    errno = EIO;
+    if (::pread(fd.get(), buffer.get(), static_cast<size_t>(st.st_size), 0) != st.st_size)
+      Die("read");
+  };
+  for (int i = 0; i < o.files; ++i) read_one(i);
+  return MedianUs(o.samples, read_one);
+}
+
+}  // namespace
+
+void Prepare(const Options& o) {
+  Buffer piece = MakeBuffer(kPiece);
+  if (!Whole(BigFile(o), o.big_bytes)) WriteBig(o, piece.get());
+  for (int i = 0; i < o.files; ++i) {
+    if (!Whole(BlockFile(o, i), kFileBytes)) WriteBlock(BlockFile(o, i), piece.get(), kFileBytes);
+  }
+  for (int i = 0; i < o.names; ++i) {
+    if (!Whole(NameFile(o, i), kNameBytes)) WriteBlock(NameFile(o, i), piece.get(), kNameBytes);
+  }
+}
+
+void Clean(const Options& o) {
+  ::unlink(BigFile(o).c_str());
+  for (int i = 0; i < o.files; ++i) ::unlink(BlockFile(o, i).c_str());
+  for (int i = 0; i < o.names; ++i) ::unlink(NameFile(o, i).c_str());
+}
+
+const std::vector<Measure>& Measures() {
+  static const std::vector<Measure> measures = {
+      {"read_hot", "read 4 MiB pieces, page cache hot", "GiB/s", false, ReadHot},
+      {"read_direct", "read 4 MiB pieces, O_DIRECT", "GiB/s", false, ReadDirect},
+      {"write_2m", "write + rename, 2 MiB blocks", "GiB/s", false, Write2},
+      {"write_8m", "write + rename, 8 MiB blocks", "GiB/s", false, Write8},
+      {"open_close", "open + close of a block, p50", "us", false, OpenClose},
+      {"first_stat", "first stat of a name, p50", "us", true, FirstStat},
+      {"read_1m", "whole 1 MiB file (open fstat pread close), p50", "us", false, ReadFile},
+  };
+  return measures;
+}
+
+}  // namespace prefixfs::bench
