@@ -19,7 +19,7 @@ namespace prefixfs {
 class CacheFixture : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "prefixfs-test-XXXXXX";
+    std::string pattern = ::testing::TempDir() + "prefixfs-cache-XXXXXX";
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     directory_ = pattern;
     config_.nvme = {directory_ + "/nvme"};
