@@ -56,6 +56,7 @@ struct File {
                         // wait for space
   int64_t made_ns = 0;  // monotonic; a version nobody opened is dropped after a while
 
+  bool renamed = false;               // [table] has got its final name, as far as one can know
   bool nameless = false;              // [table] unlinked or replaced: goes with its last handle
   bool replaced = false;              // [table] nameless because another file took the name
   uint32_t readers = 0, writers = 0;  // [table] open handles

@@ -97,6 +97,7 @@ Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bo
     MutexLock lock(open_.mutex);
     if (file->provisional) open_.RemoveProvisionalLocked(file);
     file->inode = inode;
+    file->renamed |= parent != old_parent || name != old_name;
     file->published = true;
     file->provisional = false;
     file->base = 0;
@@ -131,7 +132,7 @@ Status Cache::Seal(const FilePtr& file) {
                       sealed.state == FileState::kPosix || file->nameless ? sealed.allocated : 0);
     if (sealed.state == FileState::kSealed && !file->nameless) {
       residents_->Insert(sealed.ino, {sealed.allocated, sealed.model, sealed.drive, false},
-                         file->readers, true);
+                         file->readers, !file->renamed);
       file->resident = true;
     }
   }

@@ -116,6 +116,7 @@ void Cache::Moved(const Inode& moved) {
       if (provisional) open_.RemoveProvisionalLocked(file);
       file->inode.parent = moved.parent;
       file->inode.name = moved.name;
+      file->renamed = true;
       file->inode.ctime_ns = moved.ctime_ns;
       file->inode.hash = moved.hash;
       file->inode.rank = moved.rank;

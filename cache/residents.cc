@@ -5,7 +5,7 @@
 
 namespace prefixfs {
 namespace {
-constexpr int64_t kRenameGraceNs = 500 * kNsPerMs;
+constexpr int64_t kRenameGraceNs = 500 * kNsPerMs;  // of a block just sealed
 constexpr size_t kMaxScan = 65'536;  // blocks looked at for one batch of victims
 }  // namespace
 
@@ -13,7 +13,7 @@ bool Residents::Renew(Entry& entry, int64_t now) {
   if (entry.going) return false;
   if (entry.wanted) return now < entry.lease_until_ns;
   entry.lease_until_ns = now + lease_ns_ + lease_ns_ / 2;
-  entry.fresh = false;
+  entry.fresh_until_ns = 0;
   return true;
 }
 
@@ -23,8 +23,10 @@ void Residents::Insert(Ino ino, const Block& block, uint32_t open_handles, bool 
   Entry entry;
   entry.block = block;
   entry.open_handles = open_handles;
-  entry.fresh = fresh;
-  if (fresh) entry.lease_until_ns = now + std::min(lease_ns_, kRenameGraceNs);
+  if (fresh) {
+    entry.fresh_until_ns = now + kRenameGraceNs;
+    entry.lease_until_ns = now + std::min(lease_ns_, kRenameGraceNs);
+  }
   if (!entries_.emplace(ino, entry).second) return;
   policy_->Insert(ino, block.allocated);
   ModelUse& use = models_[block.model];
@@ -36,8 +38,8 @@ void Residents::Insert(Ino ino, const Block& block, uint32_t open_handles, bool 
 void Residents::EndGrace(Ino ino) {
   MutexLock lock(mutex_);
   auto it = entries_.find(ino);
-  if (it == entries_.end() || !it->second.fresh) return;
-  it->second.fresh = false;
+  if (it == entries_.end() || it->second.fresh_until_ns == 0) return;
+  it->second.fresh_until_ns = 0;
   it->second.lease_until_ns = 0;
 }
 
@@ -118,7 +120,8 @@ std::vector<Residents::Victim> Residents::TakeVictims(size_t max, int drive, boo
   bool fresh_too = false;
   auto eligible = [&](EvictionPolicy::Key key) PFS_NO_ANALYSIS {
     Entry& entry = entries_.at(key);
-    if (entry.going || entry.open_handles > 0 || entry.fresh != fresh_too) return false;
+    const bool fresh = now < entry.fresh_until_ns;
+    if (entry.going || entry.open_handles > 0 || fresh != fresh_too) return false;
     if (drive >= 0 && entry.block.drive != drive) return false;
     if (now >= entry.lease_until_ns) return true;
     // Only as many as are asked for, or one shortage would end every lease there is.

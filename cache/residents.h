@@ -37,8 +37,8 @@ class Residents {
 
   // A block was sealed, or found at start (then in order of last use, oldest first).
   // `open_handles`: read handles that outlive the writer. `fresh`: just sealed, so its writer may
-  // be about to rename it: it gets a short lease of its own, which EndGrace takes back after the
-  // rename.
+  // be about to rename it: for half a second it goes after all others, and has a short lease of
+  // its own. EndGrace takes both back after the rename.
   void Insert(Ino ino, const Block& block, uint32_t open_handles = 0, bool fresh = false)
       PFS_EXCLUDES(mutex_);
   void EndGrace(Ino ino) PFS_EXCLUDES(mutex_);
@@ -88,7 +88,7 @@ class Residents {
     uint32_t open_handles = 0;
     bool going = false;
     bool wanted = false;
-    bool fresh = false;
+    int64_t fresh_until_ns = 0;
     int64_t lease_until_ns = 0;
   };
   bool Renew(Entry& entry, int64_t now) PFS_REQUIRES(mutex_);

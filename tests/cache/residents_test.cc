@@ -108,6 +108,18 @@ TEST_F(ResidentsTest, OneShortageEndsNoMoreLeasesThanItAsksFor) {
   EXPECT_EQ(gone, 2);
 }
 
+TEST_F(ResidentsTest, AFreshBlockGoesAfterAllOthersUntilItIsRenamedOrHalfASecondOld) {
+  residents_.Insert(1, {100, 1, 0, false}, 0, true);
+  residents_.Insert(2, {100, 1, 0, false}, 0, true);
+  Add(3);
+  EXPECT_THAT(Take(3), ElementsAre(3));
+  residents_.EndGrace(2);
+  EXPECT_THAT(Take(3), ElementsAre(2));
+  Add(4);
+  Pass(500);
+  EXPECT_THAT(Take(3), ElementsAre(1, 4));
+}
+
 TEST_F(ResidentsTest, VictimIsAbsentUntilPutBack) {
   Add(1), Add(2);
   EXPECT_THAT(Take(1), ElementsAre(1));
