@@ -65,6 +65,7 @@ struct AttributeChange {
   std::optional<uint32_t> mode, uid, gid;
   std::optional<uint64_t> size;
   std::optional<int64_t> atime_ns, mtime_ns;
+  bool kill_set_id = false;  // the caller may not keep setuid and setgid bits
   bool touch = false;  // atime set to "now" and nothing else: a touch, which refreshes recency
 };
 
@@ -192,7 +193,8 @@ class Cache {
   Result<Entry> PublishedEntry(const Inode& inode, const Caller& caller);
   void WriteRecord(const Inode& inode);
   void RefreshHeader(Ino ino);
-  PathPolicy PolicyAt(const Inode& parent, std::string_view name, bool directory);
+  // `path`: what would be in `parent`.
+  PathPolicy PolicyAt(const Inode& parent, const std::string& path, bool directory);
   Status RenamePublished(Ino parent, std::string_view name, Ino new_parent,
                          std::string_view new_name, unsigned flags);
   Status Exchange(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name);
@@ -232,17 +234,18 @@ class Cache {
       PFS_REQUIRES(open_.mutex);
   HandlePtr AttachReader(const FilePtr& file, const Caller& caller) PFS_REQUIRES(open_.mutex);
   bool Unmodified(const File& file, const struct stat& now) const;
-  // Gives `file` the name, replacing what has it. file->change is held.
-  Status Publish(const FilePtr& file, Ino parent, std::string_view name, bool replace)
-      PFS_REQUIRES(file->change);
+  // Gives `file` the name, replacing what has it. `complete`: its last writer is closing it.
+  Status Publish(const FilePtr& file, Ino parent, std::string_view name, bool replace,
+                 bool complete) PFS_REQUIRES(file->change);
   Status Seal(const FilePtr& file) PFS_REQUIRES(file->change);
   void Drop(const FilePtr& file);
   void Forget(const FilePtr& file);
   Status Truncate(const FilePtr& file, uint64_t size) PFS_REQUIRES(file->change);
   Status EnsureDataFd(const FilePtr& file);
   Status EnsureCopied(const FilePtr& file) PFS_REQUIRES(file->change);
+  std::string PathTo(Ino parent, std::string_view name);
   // Reads hash and rank out of the inode's path; returns the model's text, to be interned.
-  std::string Classify(Inode& inode);
+  std::string Classify(const std::string& path, Inode* inode);
   Status InternModel(IndexTxn& txn, const std::string& model, Inode* inode);
   void SettleWriter(const FilePtr& file) PFS_REQUIRES(file->change);
   Ino NamespaceOf(Ino directory);

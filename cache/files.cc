@@ -105,7 +105,7 @@ Result<Created> Cache::Create(Ino parent, std::string_view name, uint32_t mode, 
   inode.uid = caller.uid();
   inode.gid = directory.mode & S_ISGID ? directory.gid : caller.gid();
   inode.atime_ns = inode.mtime_ns = inode.ctime_ns = inode.btime_ns = clock_.WallNs();
-  const bool posix = PolicyAt(directory, name, false) == PathPolicy::kPosix;
+  const bool posix = PolicyAt(directory, PathTo(parent, name), false) == PathPolicy::kPosix;
   inode.state = posix ? FileState::kPosix : FileState::kOpen;
   FilePtr file = PFS_TRY(NewFile(inode, caller, may_wait));
   Created created;
@@ -118,7 +118,7 @@ Result<Created> Cache::Create(Ino parent, std::string_view name, uint32_t mode, 
   }
   if (posix) {
     MutexLock change(file->change);
-    if (Status status = Publish(file, parent, name, false); !status.ok()) {
+    if (Status status = Publish(file, parent, name, false, false); !status.ok()) {
       Drop(file);
       Release(std::move(created.handle));
       return status;
@@ -157,23 +157,25 @@ Status Cache::Flush(const Handle& handle, const Caller& caller) {
   // Descriptors inherited by a child, or closed by whoever they were passed to, publish nothing.
   if (!handle.writer || caller.process() != handle.opener) return Ok();
   MutexLock change(file->change);
-  if (Processes::TookFatalSignal(caller.tid()) && !file->flushed) {
+  if (caller.signaled() && !file->flushed) {
     counters_.torn.fetch_add(1, std::memory_order_relaxed);
     return Ok();
   }
   Ino parent;
   std::string name;
+  bool complete;
   {
     MutexLock lock(open_.mutex);
     file->flushed = true;
     if (file->nameless || !file->provisional) return Ok();
     parent = file->inode.parent;
     name = file->inode.name;
+    complete = file->writers == 1;
   }
   struct stat now;
   if (::fstat(file->fd.get(), &now) != 0)
     return file->drive->Note(Status::FromErrno(errno, "fstat"));
-  return Unmodified(*file, now) ? Ok() : Publish(file, parent, name, true);
+  return Unmodified(*file, now) ? Ok() : Publish(file, parent, name, true, complete);
 }
 
 void Cache::Release(HandlePtr handle) {
@@ -215,7 +217,7 @@ void Cache::SettleWriter(const FilePtr& file) {
   if (provisional) {
     const bool keep = readable && file->flushed && !Unmodified(*file, now);
     if (!keep) return Drop(file);
-    if (Status status = Publish(file, parent, name, true); !status.ok()) {
+    if (Status status = Publish(file, parent, name, true, true); !status.ok()) {
       spdlog::warn("publishing {}: {}", name, status.ToString());
       return Drop(file);
     }

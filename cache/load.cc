@@ -59,8 +59,7 @@ Status Cache::SettleLeftOpen(Inode* inode) {
   inode->size = static_cast<uint64_t>(now.st_size);
   inode->allocated = static_cast<uint64_t>(now.st_blocks) * 512;
   inode->mtime_ns = now.st_mtim.tv_sec * kNsPerSecond + now.st_mtim.tv_nsec;
-  PFS_TRY(index_->Update([&](IndexTxn& txn) { return txn.Put(*inode); }));
-  return drive->Note(drive->WriteHeader(fd->get(), *inode));
+  return index_->Update([&](IndexTxn& txn) { return txn.Put(*inode); });
 }
 
 Status Cache::Load() {
@@ -77,12 +76,14 @@ Status Cache::Load() {
   };
   std::vector<Found> found;
   std::vector<Inode> left_open;
-  std::set<BlockId> open_blocks;
+  std::set<BlockId> young_blocks;
   uint64_t used = 0;
   PFS_TRY(index_->ForEach([&](const Inode& inode) {
     if (!inode.IsFile()) return true;
     if (inode.state == FileState::kPosix) used += inode.allocated;
-    if (inode.state != FileState::kSealed) open_blocks.insert(inode.block);
+    // Published a moment ago, perhaps without its move out of incoming/.
+    if (inode.state != FileState::kSealed || inode.checksum_kind == ChecksumKind::kNone)
+      young_blocks.insert(inode.block);
     if (inode.state == FileState::kOpen) left_open.push_back(inode);
     if (inode.state == FileState::kSealed && drives_->Find(inode.drive) != nullptr) {
       found.push_back({inode.atime_ns,
@@ -93,7 +94,7 @@ Status Cache::Load() {
     }
     return true;
   }));
-  PFS_TRY(EmptyIncoming(open_blocks));
+  PFS_TRY(EmptyIncoming(young_blocks));
   for (Inode& inode : left_open) {
     if (Status status = SettleLeftOpen(&inode); !status.ok()) {
       spdlog::warn("{} was being written and is dropped: {}", inode.name, status.ToString());

@@ -45,11 +45,12 @@ struct File {
       false;               // [change] reads come from copy_source still; the first write copies it
   bool published = false;  // [change] the index has its name
   bool provisional = false;  // [change] only the owner sees it
-  bool flushed = false;      // [change] its writer closed or synced it in good order at least once
-  bool modified = false;     // [change] differs from `base` whatever its mtime says
-  Ino base = 0;              // [change] the block this is a new version of, 0 if none
-  pid_t owner_tid = 0;       // [change] the thread that opened it for writing
-  ProcessId owner;           // [change] and its process
+  bool recorded = false;  // [change] the index calls it sealed already, with the size it then had
+  bool flushed = false;   // [change] its writer closed or synced it in good order at least once
+  bool modified = false;  // [change] differs from `base` whatever its mtime says
+  Ino base = 0;           // [change] the block this is a new version of, 0 if none
+  pid_t owner_tid = 0;    // [change] the thread that opened it for writing
+  ProcessId owner;        // [change] and its process
   bool remeasure =
       true;  // constant once in the table: the filesystem may take back space after the last close
   bool served = false;  // constant once in the table: the daemon serves it, so that a write can

@@ -171,7 +171,7 @@ std::string Control::Stats() {
   json["unverified_blocks"] = report.unverified;
   json["index_rebuilt"] = report.index_rebuilt;
   json["passthrough"] = passthrough_.load();
-  json["io_uring"] = false;
+  json["io_uring"] = ring_.load(std::memory_order_relaxed);
   json["opens"] = counters.opens.load();
   json["hits"] = counters.hits.load();
   json["misses"] = counters.misses.load();

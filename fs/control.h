@@ -30,6 +30,10 @@ class Control {
   // Node numbers of the control directory lie above every inode number.
   static bool Owns(Ino ino) { return ino >= kFirstIno; }
   static bool IsDirectoryName(std::string_view name) { return name == ".prefixfs"; }
+  // A request came over io_uring.
+  void SeenRing() {
+    if (!ring_.load(std::memory_order_relaxed)) ring_.store(true, std::memory_order_relaxed);
+  }
   void SetPassthrough(bool passthrough) {
     passthrough_.store(passthrough, std::memory_order_relaxed);
   }
@@ -56,6 +60,7 @@ class Control {
   const std::string mount_point_;
   const int64_t started_ns_;
   std::atomic<bool> passthrough_{false};
+  std::atomic<bool> ring_{false};
 };
 
 }  // namespace prefixfs

@@ -45,10 +45,13 @@ void Filesystem::Init(fuse_conn_info* connection) {
           "this kernel has no FUSE passthrough (needs 6.9): the daemon serves all data itself");
   }
   control_.SetPassthrough(passthrough());
+  if (want_ring_) fuse_set_feature_flag(connection, FUSE_CAP_OVER_IO_URING);
   // O_TRUNC must come with OPEN: a truncated sealed block is a new version, decided there.
   fuse_set_feature_flag(connection, FUSE_CAP_ATOMIC_O_TRUNC);
   fuse_set_feature_flag(connection, FUSE_CAP_READDIRPLUS);
   fuse_set_feature_flag(connection, FUSE_CAP_READDIRPLUS_AUTO);
+  // Otherwise the kernel asks for security.capability before every single write.
+  fuse_set_feature_flag(connection, FUSE_CAP_HANDLE_KILLPRIV_V2);
   fuse_set_feature_flag(connection, FUSE_CAP_SPLICE_READ);
   fuse_set_feature_flag(connection, FUSE_CAP_SPLICE_WRITE);
   fuse_set_feature_flag(connection, FUSE_CAP_SPLICE_MOVE);

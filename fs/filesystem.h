@@ -39,6 +39,7 @@ class Filesystem final : public CacheListener {
   // Waits for what the workers still have. No request may come any more.
   void Drain() { workers_.reset(); }
   static const fuse_lowlevel_ops& Operations();
+  void WantRing() { want_ring_ = true; }  // before the mount
 
   // For the operations.
   Cache& cache() { return cache_; }
@@ -47,7 +48,10 @@ class Filesystem final : public CacheListener {
   Control& control() { return control_; }
   bool passthrough() const { return passthrough_.load(std::memory_order_relaxed); }
   Caller CallerOf(fuse_req_t req);
-  Request Begin(fuse_req_t req, Op op) { return Request(req, op, stats_); }
+  Request Begin(fuse_req_t req, Op op) {
+    if (want_ring_ && fuse_req_is_uring(req)) control_.SeenRing();
+    return Request(req, op, stats_);
+  }
   // Runs `work` on a worker, or on this thread if the queue is full.
   void Defer(std::function<void()> work);
   void Init(fuse_conn_info* connection);
@@ -67,6 +71,7 @@ class Filesystem final : public CacheListener {
   Control control_;
   fuse_session* session_ = nullptr;
   std::function<void()> on_init_;
+  bool want_ring_ = false;
   std::atomic<bool> passthrough_{false};
   std::unique_ptr<WorkerPool> workers_;
   std::unique_ptr<WorkerPool> notifier_;  // one thread: the kernel may hold a notice back

@@ -62,6 +62,7 @@ struct Config {
   int64_t negative_timeout_ms = 1000;  // how long the kernel may remember that a name is absent
   Toggle passthrough = Toggle::kAuto;
   Toggle io_uring = Toggle::kAuto;
+  uint64_t io_uring_depth = 32;   // requests under way for each processor
   uint64_t max_threads = 16;      // threads that read /dev/fuse
   uint64_t max_workers = 8;       // threads for what may wait
   uint64_t max_backing = 65'536;  // idle backing files the kernel keeps open for us

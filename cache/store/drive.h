@@ -2,7 +2,7 @@
 //
 //   DIR/PREFIXFS           format version, uuid of the drive, uuid of the pool, slot; also the lock
 //   file DIR/incoming/<32 hex>  files whose name is still provisional; emptied at start
-//   DIR/blocks/<3 hex>/<32 hex>   published files, each with its header in the xattr
+//   DIR/blocks/<2 hex>/<32 hex>   published files, each with its header in the xattr
 //   trusted.prefixfs DIR/records/<2 hex>/<16 hex>  one empty file a directory, symlink or special
 //   file, its record in the same xattr DIR/index/             the LMDB index (first drive only;
 //   made by the index)

@@ -133,6 +133,7 @@ TEST(ParseConfig, EveryKeyRefusesWrongTypesAndRangesNamingLineAndKey) {
       {"negative_timeout", {"1", "\"2m\""}},
       {"passthrough", {"\"yes\"", "1"}},
       {"io_uring", {"\"maybe\"", "0"}},
+      {"io_uring_depth", {"0", "4097", "true"}},
       {"max_threads", {"0", "1025", "\"8\"", "1.5", "-1"}},
       {"max_workers", {"0", "1025"}},
       {"max_backing", {"0", "16777217"}},
