@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "cache/base/units.h"
 
@@ -43,6 +44,9 @@ const ConfigKey kKeys[] = {
      "Kernel passthrough of reads and writes: auto uses it where the kernel has it."},
     {"io_uring", ToggleField{&Config::io_uring},
      "FUSE requests over io_uring, where this version has it."},
+    {"o_direct", ChoiceField{&Config::o_direct, kDirectModes},
+     "Who serves O_DIRECT handles: the daemon, at any alignment; the kernel, as the drive's "
+     "filesystem does; or whichever fits."},
     {"max_threads", CountField{&Config::max_threads, 1, 1024}, "Threads that read /dev/fuse."},
     {"max_workers", CountField{&Config::max_workers, 1, 1024},
      "Threads for work that may wait: disk, eviction, verification."},
@@ -74,15 +78,6 @@ size_t Distance(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
-}
-
-bool IsChoice(std::string_view value, std::string_view choices) {
-  while (true) {
-    const size_t bar = choices.find('|');
-    if (choices.substr(0, bar) == value) return true;
-    if (bar == std::string_view::npos) return false;
-    choices.remove_prefix(bar + 1);
-  }
 }
 
 std::string TomlString(std::string_view text) {
@@ -318,6 +313,15 @@ struct TypeNamer {
 
 std::span<const ConfigKey> ConfigKeys() { return kKeys; }
 
+bool IsChoice(std::string_view value, std::string_view choices) {
+  while (true) {
+    const size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == value) return true;
+    if (bar == std::string_view::npos) return false;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
 const ConfigKey* FindConfigKey(std::string_view name) {
   for (const auto& key : kKeys) {
     if (key.name == name) return &key;
@@ -366,6 +370,12 @@ std::string FormatConfig(const Config& config) {
   for (const auto& rule : config.rules) {
     text += "\n[[rule]]\nmatch = " + TomlString(rule.match) +
             "\npolicy = " + TomlString(PolicyText(rule.policy)) + "\n";
+  }
+  std::set<std::string_view> written;
+  for (const auto& rule : config.o_direct_rules) {
+    if (!written.insert(rule.name).second) continue;
+    text +=
+        "\n[namespace." + TomlString(rule.name) + "]\no_direct = " + TomlString(rule.mode) + "\n";
   }
   return text;
 }
