@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
+#include <map>
 
 #include "cache/base/units.h"
 
@@ -371,12 +371,10 @@ std::string FormatConfig(const Config& config) {
     text += "\n[[rule]]\nmatch = " + TomlString(rule.match) +
             "\npolicy = " + TomlString(PolicyText(rule.policy)) + "\n";
   }
-  std::set<std::string_view> written;
-  for (const auto& rule : config.o_direct_rules) {
-    if (!written.insert(rule.name).second) continue;
-    text +=
-        "\n[namespace." + TomlString(rule.name) + "]\no_direct = " + TomlString(rule.mode) + "\n";
-  }
+  std::map<std::string_view, std::string_view> direct;  // in TOML's order; the first rule counts
+  for (const auto& rule : config.o_direct_rules) direct.emplace(rule.name, rule.mode);
+  for (const auto& [name, mode] : direct)
+    text += "\n[namespace." + TomlString(name) + "]\no_direct = " + TomlString(mode) + "\n";
   return text;
 }
 
