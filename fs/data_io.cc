@@ -45,7 +45,7 @@ Result<size_t> Write(const DataFile& file, const DataRange& range, std::span<con
     Result<size_t> written = WriteDirect(file, offset, bytes, flags);
     if (!written.status().Is(Code::kInvalid)) return written;
   }
-  return WriteBuffered(file.fd, offset, bytes, flags);
+  return WriteAt(file.fd, offset, bytes, flags);
 }
 
 Result<DataFile> FileFor(Cache& cache, const Handle& handle, const DataRange& range) {

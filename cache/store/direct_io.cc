@@ -16,8 +16,6 @@ namespace prefixfs {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
-// Below this a second system call costs more than the page cache does.
-constexpr size_t kLeastDirectWrite = 16 << 10;
 
 uint64_t RoundDown(uint64_t value, uint64_t to) { return value / to * to; }
 uint64_t RoundUp(uint64_t value, uint64_t to) { return RoundDown(value + to - 1, to); }
@@ -71,29 +69,6 @@ std::span<char> ThreadMemory(size_t size) {
   return bounce.Get(size);
 }
 
-Result<size_t> WriteAllAt(int fd, uint64_t offset, std::span<const char> bytes, int flags) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const iovec piece{const_cast<char*>(bytes.data()) + done, bytes.size() - done};
-    const ssize_t n = pwritev2(fd, &piece, 1, static_cast<off_t>(offset + done), flags);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && done == 0) return Status::FromErrno(errno, "write");
-    if (n <= 0) break;
-    done += static_cast<size_t>(n);
-  }
-  return done;
-}
-
-// Whole blocks, from wherever they are in memory.
-Result<size_t> WriteBlocks(const DataFile& file, uint64_t offset, std::span<const char> bytes,
-                           int flags) {
-  if (IsAligned(bytes.data())) return WriteAllAt(file.direct_fd, offset, bytes, flags);
-  const std::span<char> copy = ThreadMemory(bytes.size());
-  if (copy.empty()) return WriteAllAt(file.fd, offset, bytes, flags);
-  std::memcpy(copy.data(), bytes.data(), bytes.size());
-  return WriteAllAt(file.direct_fd, offset, copy, flags);
-}
-
 }  // namespace
 
 Fd ReopenDirect(int fd) {
@@ -145,30 +120,28 @@ Result<std::span<const char>> ReadDirect(const DataFile& file, uint64_t offset, 
   return std::span<const char>(memory.data() + before, std::min(size, done - before));
 }
 
-Result<size_t> WriteBuffered(int fd, uint64_t offset, std::span<const char> bytes, int flags) {
-  return WriteAllAt(fd, offset, bytes, flags);
+Result<size_t> WriteAt(int fd, uint64_t offset, std::span<const char> bytes, int flags) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const iovec piece{const_cast<char*>(bytes.data()) + done, bytes.size() - done};
+    const ssize_t n = pwritev2(fd, &piece, 1, static_cast<off_t>(offset + done), flags);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && done == 0) return Status::FromErrno(errno, "write");
+    if (n <= 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
 }
 
 Result<size_t> WriteDirect(const DataFile& file, uint64_t offset, std::span<const char> bytes,
                            int flags) {
-  const uint64_t end = offset + bytes.size();
-  const uint64_t first = RoundUp(offset, file.alignment);
-  const uint64_t last = std::max(first, RoundDown(end, file.alignment));
-  const bool whole = first == offset && last == end;
-  if (!whole && last - first < kLeastDirectWrite) return WriteAllAt(file.fd, offset, bytes, flags);
-  const size_t lengths[] = {static_cast<size_t>(first - offset), static_cast<size_t>(last - first),
-                            static_cast<size_t>(end - last)};
-  size_t done = 0;
-  for (int part = 0; part < 3; ++part) {
-    if (lengths[part] == 0) continue;
-    const std::span<const char> piece = bytes.subspan(done, lengths[part]);
-    const Result<size_t> written = part == 1 ? WriteBlocks(file, offset + done, piece, flags)
-                                             : WriteAllAt(file.fd, offset + done, piece, flags);
-    if (!written.ok()) return done > 0 ? Result<size_t>(done) : written;
-    done += *written;
-    if (*written < lengths[part]) break;
-  }
-  return done;
+  const bool whole = offset % file.alignment == 0 && bytes.size() % file.alignment == 0;
+  if (!whole) return WriteAt(file.fd, offset, bytes, flags);
+  if (IsAligned(bytes.data())) return WriteAt(file.direct_fd, offset, bytes, flags);
+  const std::span<char> copy = ThreadMemory(bytes.size());
+  if (copy.empty()) return WriteAt(file.fd, offset, bytes, flags);
+  std::memcpy(copy.data(), bytes.data(), bytes.size());
+  return WriteAt(file.direct_fd, offset, copy, flags);
 }
 
 }  // namespace prefixfs

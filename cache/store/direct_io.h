@@ -1,10 +1,10 @@
 // Reads and writes of any address, length and offset on a backing file, past the page cache as far
 // as the filesystem allows.
 //
-// A read is made of the whole blocks around what is wanted. Of a write, the whole blocks go direct
-// and the ends through the page cache, so no byte beyond the range is ever touched: nothing is
-// padded, and two writers of one block do not lose each other's bytes. The filesystem keeps both
-// ways consistent, as it does for any program that mixes them.
+// A read is made of the whole blocks around what is wanted. A write of whole blocks goes direct,
+// any other through the page cache, so no byte beyond its range is ever touched: nothing is padded,
+// and two writers of one block do not lose each other's bytes. The filesystem keeps both ways
+// consistent, as it does for any program that mixes them.
 //
 // Errors: kInvalid if direct I/O is refused although it was aligned (the caller can do without it),
 // else as Status::FromErrno says.
@@ -46,7 +46,7 @@ Result<std::span<const char>> ReadDirect(const DataFile& file, uint64_t offset, 
 // is none. `flags` are those of pwritev2 (RWF_DSYNC, RWF_SYNC).
 Result<size_t> WriteDirect(const DataFile& file, uint64_t offset, std::span<const char> bytes,
                            int flags);
-// The same through the page cache.
-Result<size_t> WriteBuffered(int fd, uint64_t offset, std::span<const char> bytes, int flags);
+// The same through one descriptor, as it is.
+Result<size_t> WriteAt(int fd, uint64_t offset, std::span<const char> bytes, int flags);
 
 }  // namespace prefixfs

@@ -95,18 +95,24 @@ std::string VerifyDirectly(const std::string& path, size_t size, uint64_t seed, 
   return Verify(bytes.span().subspan(0, size), seed, size);
 }
 
-// One mount for each size of sectors. The namespaces any and native say so, everything else is
+struct Drive {
+  const char* filesystem;
+  uint32_t sector;
+};
+
+// One mount for each kind of drive. The namespaces any and native say so, everything else is
 // auto. With PREFIXFS_TEST_NATIVE=1 all of them are XFS, which is what `native` is compared with.
-class Direct : public ::testing::TestWithParam<uint32_t> {
+class Direct : public ::testing::TestWithParam<Drive> {
  protected:
   static void TearDownTestSuite() { Mounts().clear(); }
-  static std::map<uint32_t, std::unique_ptr<Mount>>& Mounts() {
-    static std::map<uint32_t, std::unique_ptr<Mount>> mounts;
+  static std::map<std::string, std::unique_ptr<Mount>>& Mounts() {
+    static std::map<std::string, std::unique_ptr<Mount>> mounts;
     return mounts;
   }
 
   void SetUp() override {
-    std::unique_ptr<Mount>& mount = Mounts()[sector()];
+    std::unique_ptr<Mount>& mount =
+        Mounts()[GetParam().filesystem + std::to_string(GetParam().sector)];
     if (!mount) {
       mount = std::make_unique<Mount>(
           MountOptions{.sector_bytes = sector(),
@@ -127,7 +133,7 @@ class Direct : public ::testing::TestWithParam<uint32_t> {
     std::replace(name.begin(), name.end(), '/', '_');
     return name;
   }
-  uint32_t sector() const { return GetParam(); }
+  uint32_t sector() const { return GetParam().sector; }
   std::string P(const std::string& space, const std::string& name) const {
     return *mount_ / space + "/" + TestName() + "/" + name;
   }
@@ -446,14 +452,22 @@ TEST_P(Direct, TheProbeOfVllmFindsThatDirectWritesWork) {
   }
 }
 
-std::string SectorName(const ::testing::TestParamInfo<uint32_t>& info) {
-  return "Sector" + std::to_string(info.param);
+TEST_P(DirectAny, TheMountSaysWhoServesTheData) {
+  if (ServedMode()) {
+    EXPECT_FALSE(mount_->ReadStats().at("passthrough").get<bool>());
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Drives, Direct, ::testing::Values(512, 4096), SectorName);
-INSTANTIATE_TEST_SUITE_P(Drives, DirectAny, ::testing::Values(512, 4096), SectorName);
-INSTANTIATE_TEST_SUITE_P(Drives, DirectPassthrough, ::testing::Values(512, 4096), SectorName);
-INSTANTIATE_TEST_SUITE_P(Drives, DirectAuto, ::testing::Values(512, 4096), SectorName);
+std::string DriveName(const ::testing::TestParamInfo<Drive>& info) {
+  return info.param.filesystem + std::to_string(info.param.sector);
+}
+
+constexpr Drive kDrives[] = {{"xfs", 512}, {"xfs", 4096}, {"ext4", 4096}};
+
+INSTANTIATE_TEST_SUITE_P(Drives, Direct, ::testing::ValuesIn(kDrives), DriveName);
+INSTANTIATE_TEST_SUITE_P(Drives, DirectAny, ::testing::ValuesIn(kDrives), DriveName);
+INSTANTIATE_TEST_SUITE_P(Drives, DirectPassthrough, ::testing::ValuesIn(kDrives), DriveName);
+INSTANTIATE_TEST_SUITE_P(Drives, DirectAuto, ::testing::ValuesIn(kDrives), DriveName);
 
 }  // namespace
 }  // namespace prefixfs
