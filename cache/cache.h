@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -35,6 +36,7 @@
 #include "cache/open_files.h"
 #include "cache/process.h"
 #include "cache/residents.h"
+#include "cache/store/direct_io.h"
 #include "cache/store/drive_set.h"
 
 namespace prefixfs {
@@ -134,8 +136,15 @@ class Cache {
   // Whether the kernel may be given this file's descriptor: not for a version made without reflink,
   // nor where writes must be able to wait.
   bool PassthroughAllowed(const Handle& handle);
+  // What to read and write through on behalf of a handle that asks for O_DIRECT; as DataFd.
+  Result<DataFile> DirectFile(const Handle& handle);
   Status Allocate(const Handle& handle, int mode, int64_t offset, int64_t length, bool may_wait);
   Status SyncData(const Handle& handle, bool data_only);
+
+  // --- direct.cc ---
+  // For a handle opened with O_DIRECT whose file the kernel may be given: whether the kernel serves
+  // it alone, at the alignment the drive asks for, or the daemon does, at any. Once a handle.
+  bool ServesNatively(const Handle& handle, int flags, const Caller& caller);
 
   // --- attributes (attributes.cc) ---
   Result<Entry> GetAttributes(Ino ino, const Handle* handle);
@@ -257,6 +266,11 @@ class Cache {
   Status MakeRoom(File& file, uint64_t bytes, bool may_wait);
   void LearnSize(const Inode& inode);
 
+  // direct.cc
+  std::string_view DirectMode(Ino parent);
+  bool LeftEmpty(const File& file, const struct stat& now);
+  void LearnDirect(const File& file, uint64_t size);
+
   // removal.cc: what has lost its name
   struct Removal {
     std::vector<Inode> inodes;
@@ -342,6 +356,9 @@ class Cache {
   std::unordered_map<Ino, int64_t> emptied_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, uint64_t> typical_bytes_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, int64_t> throttled_ PFS_GUARDED_BY(side_mutex_);
+  // Blocks in a row that a process wrote with O_DIRECT in a namespace and that native O_DIRECT
+  // would have taken.
+  std::map<std::tuple<pid_t, uint64_t, Ino>, uint32_t> direct_habits_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<uint32_t, std::string> models_ PFS_GUARDED_BY(side_mutex_);
   uint64_t index_accounted_ = 0;  // Tick only
 

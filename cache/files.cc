@@ -175,7 +175,8 @@ Status Cache::Flush(const Handle& handle, const Caller& caller) {
   struct stat now;
   if (::fstat(file->fd.get(), &now) != 0)
     return file->drive->Note(Status::FromErrno(errno, "fstat"));
-  return Unmodified(*file, now) ? Ok() : Publish(file, parent, name, true, complete);
+  const bool nothing = Unmodified(*file, now) || LeftEmpty(*file, now);
+  return nothing ? Ok() : Publish(file, parent, name, true, complete);
 }
 
 void Cache::Release(HandlePtr handle) {
@@ -214,6 +215,7 @@ void Cache::SettleWriter(const FilePtr& file) {
   }
   struct stat now {};
   const bool readable = ::fstat(file->fd.get(), &now) == 0;
+  if (readable && LeftEmpty(*file, now)) return Drop(file);
   if (provisional) {
     const bool keep = readable && file->flushed && !Unmodified(*file, now);
     if (!keep) return Drop(file);
@@ -225,6 +227,7 @@ void Cache::SettleWriter(const FilePtr& file) {
   const Status sealed = Seal(file);
   if (!sealed.ok() && !sealed.Is(Code::kNotFound))
     spdlog::warn("sealing {}: {}", name, sealed.ToString());
+  if (sealed.ok()) LearnDirect(*file, static_cast<uint64_t>(now.st_size));
   MutexLock lock(open_.mutex);
   file->settled = file->writers == 0;
   // Another file has the name by now, and whoever gave it to that one has not come round to saying

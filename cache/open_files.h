@@ -40,6 +40,7 @@ struct File {
   Inode inode;  // [change] the truth while the file is open; its size and mtime only once sealed
   Drive* drive = nullptr;  // constant once in the table
   Fd fd;                   // [change] data: O_RDWR for a writer, O_RDONLY for a sealed block
+  Fd direct_fd;            // [change] the same file with O_DIRECT, once it was asked for
   Fd copy_source;          // constant once in the table: the base of a version made without reflink
   bool copy_pending =
       false;               // [change] reads come from copy_source still; the first write copies it
@@ -57,6 +58,8 @@ struct File {
                         // wait for space
   int64_t made_ns = 0;  // monotonic; a version nobody opened is dropped after a while
 
+  bool direct = false;                // [table] a block written with O_DIRECT
+  bool native_direct = false;         // [table] and by the kernel alone, so it may have met EINVAL
   bool renamed = false;               // [table] has got its final name, as far as one can know
   bool nameless = false;              // [table] unlinked or replaced: goes with its last handle
   bool replaced = false;              // [table] nameless because another file took the name

@@ -37,7 +37,10 @@ class Filesystem final : public CacheListener {
   // kernel has said hello.
   void Attach(fuse_session* session, std::function<void()> on_init);
   // Waits for what the workers still have. No request may come any more.
-  void Drain() { workers_.reset(); }
+  void Drain() {
+    workers_.reset();
+    data_workers_.reset();
+  }
   static const fuse_lowlevel_ops& Operations();
   void WantRing() { want_ring_ = true; }  // before the mount
 
@@ -54,9 +57,11 @@ class Filesystem final : public CacheListener {
   }
   // Runs `work` on a worker, or on this thread if the queue is full.
   void Defer(std::function<void()> work);
+  // The same for what waits for a drive only, and must not stand behind what waits for space.
+  void DeferData(std::function<void()> work);
   void Init(fuse_conn_info* connection);
   // Decides how the handle is served and fills fi.
-  Status Serve(fuse_req_t req, HandlePtr handle, fuse_file_info* fi);
+  Status Serve(fuse_req_t req, const Caller& caller, HandlePtr handle, fuse_file_info* fi);
   void Unserve(fuse_file_info* fi);
 
   void OnGone(Ino ino) override { nodes_.Drop(ino); }
@@ -74,6 +79,7 @@ class Filesystem final : public CacheListener {
   bool want_ring_ = false;
   std::atomic<bool> passthrough_{false};
   std::unique_ptr<WorkerPool> workers_;
+  std::unique_ptr<WorkerPool> data_workers_;
   std::unique_ptr<WorkerPool> notifier_;  // one thread: the kernel may hold a notice back
 };
 

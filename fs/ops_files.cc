@@ -7,9 +7,10 @@ namespace prefixfs::ops {
 namespace {
 
 // Replies to a create; the handle goes back if the caller is gone.
-void FinishCreate(Filesystem& fs, Request request, Result<Created> created, fuse_file_info fi) {
+void FinishCreate(Filesystem& fs, Request request, const Caller& caller, Result<Created> created,
+                  fuse_file_info fi) {
   Status status = created.status();
-  if (status.ok()) status = fs.Serve(request.get(), std::move(created->handle), &fi);
+  if (status.ok()) status = fs.Serve(request.get(), caller, std::move(created->handle), &fi);
   if (!status.ok()) {
     request.Done(status);
     return;
@@ -19,9 +20,10 @@ void FinishCreate(Filesystem& fs, Request request, Result<Created> created, fuse
     fs.Unserve(&fi);
 }
 
-void FinishOpen(Filesystem& fs, Request request, Result<HandlePtr> handle, fuse_file_info fi) {
+void FinishOpen(Filesystem& fs, Request request, const Caller& caller, Result<HandlePtr> handle,
+                fuse_file_info fi) {
   Status status = handle.status();
-  if (status.ok()) status = fs.Serve(request.get(), std::move(handle).value(), &fi);
+  if (status.ok()) status = fs.Serve(request.get(), caller, std::move(handle).value(), &fi);
   if (!status.ok()) {
     request.Fail(status);
     return;
@@ -42,13 +44,13 @@ void Create(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode, fu
   const Caller caller = fs.CallerOf(req);
   Result<Created> created = fs.cache().Create(parent, name, mode, fi->flags, caller, false);
   if (!created.status().Is(Code::kRejected)) {
-    FinishCreate(fs, std::move(request), std::move(created), *fi);
+    FinishCreate(fs, std::move(request), caller, std::move(created), *fi);
     return;
   }
   // Waits for the evictor, so elsewhere.
   auto shared = std::make_shared<Request>(std::move(request));
   fs.Defer([&fs, shared, parent, name = std::string(name), mode, fi = *fi, caller] {
-    FinishCreate(fs, std::move(*shared),
+    FinishCreate(fs, std::move(*shared), caller,
                  fs.cache().Create(parent, name, mode, fi.flags, caller, true), fi);
   });
 }
@@ -63,12 +65,12 @@ void Open(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) {
   const Caller caller = fs.CallerOf(req);
   Result<HandlePtr> handle = fs.cache().Open(ino, fi->flags, caller, false);
   if (!handle.status().Is(Code::kRejected)) {
-    FinishOpen(fs, std::move(request), std::move(handle), *fi);
+    FinishOpen(fs, std::move(request), caller, std::move(handle), *fi);
     return;
   }
   auto shared = std::make_shared<Request>(std::move(request));
   fs.Defer([&fs, shared, ino, fi = *fi, caller] {
-    FinishOpen(fs, std::move(*shared), fs.cache().Open(ino, fi.flags, caller, true), fi);
+    FinishOpen(fs, std::move(*shared), caller, fs.cache().Open(ino, fi.flags, caller, true), fi);
   });
 }
 

@@ -43,6 +43,12 @@ struct PathRule {
   PathPolicy policy = PathPolicy::kBlock;
 };
 
+// How a handle that a client opened with O_DIRECT is served: see docs/CONFIGURATION.md, o_direct.
+struct DirectRule {
+  std::string name;  // of the namespace: a top-level directory
+  std::string mode;  // auto | any | native
+};
+
 struct Config {
   // Storage
   std::vector<std::string> nvme;          // directories, one a drive
@@ -62,10 +68,12 @@ struct Config {
   int64_t negative_timeout_ms = 1000;  // how long the kernel may remember that a name is absent
   Toggle passthrough = Toggle::kAuto;
   Toggle io_uring = Toggle::kAuto;
-  uint64_t io_uring_depth = 32;   // requests under way for each processor
-  uint64_t max_threads = 16;      // threads that read /dev/fuse
-  uint64_t max_workers = 8;       // threads for what may wait
-  uint64_t max_backing = 65'536;  // idle backing files the kernel keeps open for us
+  uint64_t io_uring_depth = 32;            // requests under way for each processor
+  std::string o_direct = "auto";           // auto | any | native
+  std::vector<DirectRule> o_direct_rules;  // namespaces that differ from it, first match wins
+  uint64_t max_threads = 16;               // threads that read /dev/fuse
+  uint64_t max_workers = 8;                // threads for what may wait
+  uint64_t max_backing = 65'536;           // idle backing files the kernel keeps open for us
 
   // Housekeeping
   int64_t empty_dir_grace_ms =

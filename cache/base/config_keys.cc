@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "cache/base/units.h"
 
@@ -45,6 +46,9 @@ const ConfigKey kKeys[] = {
      "FUSE requests over io_uring rather than /dev/fuse: auto uses it where kernel and libfuse can."},
     {"io_uring_depth", CountField{&Config::io_uring_depth, 1, 4096},
      "Requests that may be under way for each processor over io_uring."},
+    {"o_direct", ChoiceField{&Config::o_direct, kDirectModes},
+     "Who serves O_DIRECT handles: the daemon, at any alignment; the kernel, as the drive's "
+     "filesystem does; or whichever fits."},
     {"max_threads", CountField{&Config::max_threads, 1, 1024}, "Threads that read /dev/fuse."},
     {"max_workers", CountField{&Config::max_workers, 1, 1024},
      "Threads for work that may wait: disk, eviction, verification."},
@@ -76,15 +80,6 @@ size_t Distance(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
-}
-
-bool IsChoice(std::string_view value, std::string_view choices) {
-  while (true) {
-    const size_t bar = choices.find('|');
-    if (choices.substr(0, bar) == value) return true;
-    if (bar == std::string_view::npos) return false;
-    choices.remove_prefix(bar + 1);
-  }
 }
 
 std::string TomlString(std::string_view text) {
@@ -320,6 +315,15 @@ struct TypeNamer {
 
 std::span<const ConfigKey> ConfigKeys() { return kKeys; }
 
+bool IsChoice(std::string_view value, std::string_view choices) {
+  while (true) {
+    const size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == value) return true;
+    if (bar == std::string_view::npos) return false;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
 const ConfigKey* FindConfigKey(std::string_view name) {
   for (const auto& key : kKeys) {
     if (key.name == name) return &key;
@@ -369,6 +373,10 @@ std::string FormatConfig(const Config& config) {
     text += "\n[[rule]]\nmatch = " + TomlString(rule.match) +
             "\npolicy = " + TomlString(PolicyText(rule.policy)) + "\n";
   }
+  std::map<std::string_view, std::string_view> direct;  // in TOML's order; the first rule counts
+  for (const auto& rule : config.o_direct_rules) direct.emplace(rule.name, rule.mode);
+  for (const auto& [name, mode] : direct)
+    text += "\n[namespace." + TomlString(name) + "]\no_direct = " + TomlString(mode) + "\n";
   return text;
 }
 

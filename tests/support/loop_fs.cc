@@ -55,8 +55,9 @@ Fd OpenFreeLoop(std::string& name) {
 
 }  // namespace
 
-LoopFs::LoopFs(const std::string& type, uint64_t bytes)
+LoopFs::LoopFs(const std::string& type, uint64_t bytes, uint32_t sector_bytes)
     : type_(type),
+      sector_bytes_(sector_bytes),
       image_dir_(ImageBase(bytes)),
       image_(image_dir_ / "image"),
       path_(mount_dir_ / "fs") {
@@ -65,7 +66,8 @@ LoopFs::LoopFs(const std::string& type, uint64_t bytes)
   Sys(mkdir(path_.c_str(), 0755), "mkdir " + path_);
   // Discarding a fresh image only costs time.
   if (type == "xfs") {
-    RunOrFail({"mkfs.xfs", "-q", "-f", "-K", image_});
+    const std::string sector = "size=" + std::to_string(sector_bytes);
+    RunOrFail({"mkfs.xfs", "-q", "-f", "-K", "-s", sector, image_});
   } else {
     RunOrFail({"mkfs." + type, "-q", "-F", "-E", "nodiscard", image_});
   }
@@ -78,6 +80,7 @@ void LoopFs::MountIt() {
   Fd image(Sys(open(image_.c_str(), O_RDWR | O_CLOEXEC), "open " + image_));
   loop_config config{};
   config.fd = static_cast<uint32_t>(image.get());
+  config.block_size = sector_bytes_;
   // Detached by the kernel at the last close, so a killed test leaks no device.
   config.info.lo_flags = LO_FLAGS_AUTOCLEAR;
   Fd loop;

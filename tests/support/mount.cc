@@ -22,6 +22,11 @@ bool NativeMode() {
   return value != nullptr && std::string(value) == "1";
 }
 
+bool ServedMode() {
+  const char* value = getenv("PREFIXFS_TEST_PASSTHROUGH");
+  return value != nullptr && std::string(value) == "off";
+}
+
 std::string ToolPath(const std::string& name) {
   const char* other = getenv("PREFIXFS_TOOLS");  // another build's programs
   return std::string(other != nullptr ? other : PREFIXFS_TOOLS_DIR) + "/" + name;
@@ -30,7 +35,8 @@ std::string ToolPath(const std::string& name) {
 Mount::Mount(MountOptions options) : options_(std::move(options)) {
   for (int i = 0; i < options_.drives; ++i) {
     if (!options_.filesystem.empty()) {
-      filesystems_.push_back(std::make_unique<LoopFs>(options_.filesystem, options_.drive_bytes));
+      filesystems_.push_back(std::make_unique<LoopFs>(options_.filesystem, options_.drive_bytes,
+                                                      options_.sector_bytes));
     }
     std::filesystem::create_directories(drive(i));
   }
@@ -73,6 +79,7 @@ void Mount::Start() {
        {std::string("min_free=\"272M\""), "log=\"" + log_path() + "\""}) {
     argv.insert(argv.end(), {"--set", assignment});
   }
+  if (ServedMode()) argv.insert(argv.end(), {"--set", "passthrough=off"});
   for (const std::string& assignment : options_.set) {
     argv.insert(argv.end(), {"--set", assignment});
   }

@@ -20,6 +20,9 @@
 namespace prefixfs::support {
 
 bool NativeMode();
+// PREFIXFS_TEST_PASSTHROUGH=off in the environment: every mount is one whose daemon serves all
+// data.
+bool ServedMode();
 
 // The path of a program of the build under test, for example "prefixfs".
 std::string ToolPath(const std::string& name);
@@ -28,6 +31,7 @@ struct MountOptions {
   int drives = 1;
   uint64_t drive_bytes = 2ull << 30;
   std::string filesystem = "xfs";  // or "ext4"; empty: plain directories below /tmp
+  uint32_t sector_bytes = 512;     // of the drives: 512 or 4096
   std::string capacity = "1G";
   std::vector<std::string> set = {};  // KEY=VALUE, after the fixture's own
   Environment environment = {};       // of `prefixfs mount`, and so of the daemon
