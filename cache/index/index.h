@@ -113,8 +113,9 @@ class Index {
   virtual uint64_t AllocatedBytes() const = 0;
 };
 
-// Reads the whole index in a child process, because a damaged LMDB file can take its reader down, and checks every
-// record and that the tables agree. kOk, kNotFound (no index there), kRejected (somebody has it open) or kCorrupt with
+// Whether the index can be trusted. One that was closed, and whose file is still the same bit for bit, can. Any other
+// is read whole in a child process, because a damaged LMDB file can take its reader down, and every record is checked
+// and that the tables agree. kOk, kNotFound (no index there), kRejected (somebody has it open) or kCorrupt with
 // the first finding.
 // Call before any thread is started. `timeout_ms` bounds the child.
 Status CheckIndex(const std::string& directory, int64_t timeout_ms);
