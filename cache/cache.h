@@ -30,7 +30,9 @@
 #include "cache/checksums.h"
 #include "cache/counters.h"
 #include "cache/evictor.h"
+#include "cache/expiry.h"
 #include "cache/index/index.h"
+#include "cache/inode_count.h"
 #include "cache/naming/naming.h"
 #include "cache/open_files.h"
 #include "cache/process.h"
@@ -335,8 +337,8 @@ class Cache {
   std::unordered_map<Ino, int64_t> access_times_ PFS_GUARDED_BY(side_mutex_);
   std::vector<TrashEntry> trash_done_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, Lingering> lingering_ PFS_GUARDED_BY(side_mutex_);
-  std::unordered_map<Ino, int64_t> directory_leases_ PFS_GUARDED_BY(side_mutex_);
-  std::unordered_map<Ino, int64_t> emptied_ PFS_GUARDED_BY(side_mutex_);
+  Expiry directory_leases_ PFS_GUARDED_BY(side_mutex_);
+  Expiry emptied_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, uint64_t> typical_bytes_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, int64_t> throttled_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<uint32_t, std::string> models_ PFS_GUARDED_BY(side_mutex_);
