@@ -109,7 +109,7 @@ class Cache {
   Result<Entry> Lookup(Ino parent, std::string_view name, const Caller& caller,
                        double* negative_timeout_s);
   Result<Entry> MakeNode(Ino parent, std::string_view name, uint32_t mode, std::string_view target,
-                         const Caller& caller);
+                         const Caller& caller, bool may_wait = true);
   Status Unlink(Ino parent, std::string_view name, const Caller& caller);
   Status RemoveDirectory(Ino parent, std::string_view name);
   Status Rename(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name,
@@ -157,6 +157,7 @@ class Cache {
   Result<std::vector<Location>> LocateHash(std::string_view hash_text);
   struct Report {
     uint64_t capacity = 0, used = 0, reserved = 0, blocks = 0, unchecked = 0, unverified = 0;
+    uint64_t inodes = 0, max_inodes = 0;
     bool index_rebuilt = false;
     struct ModelUse {
       std::string model;
@@ -255,6 +256,9 @@ class Cache {
   bool IsThrottled(Ino parent);
   Status MakeRoom(File& file, uint64_t bytes, bool may_wait);
   void LearnSize(const Inode& inode);
+  // inode_limit.cc
+  Result<InodeClaim> ClaimInode(bool may_wait);
+  void LogInodeLimit();
 
   // removal.cc: what has lost its name
   struct Removal {
@@ -325,6 +329,8 @@ class Cache {
   std::unique_ptr<Index> index_;
   std::unique_ptr<Budget> budget_;
   std::unique_ptr<Residents> residents_;
+  InodeCount inodes_;
+  std::atomic<int64_t> inode_limit_logged_ns_{0};
   OpenFiles open_;
   bool index_rebuilt_ = false;
   std::atomic<bool> any_throttled_{false};

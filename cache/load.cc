@@ -80,6 +80,7 @@ Status Cache::Load() {
   std::set<BlockId> open_blocks;
   uint64_t used = 0;
   PFS_TRY(index_->ForEach([&](const Inode& inode) {
+    inodes_.Add(1);
     if (!inode.IsFile()) return true;
     if (inode.state == FileState::kPosix) used += inode.allocated;
     if (inode.state != FileState::kSealed) open_blocks.insert(inode.block);

@@ -173,12 +173,14 @@ void Cache::TouchDirectory(IndexTxn& txn, Ino directory, int64_t now_ns) {
 }
 
 Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
-                              std::string_view target, const Caller& caller) {
+                              std::string_view target, const Caller& caller, bool may_wait) {
   PFS_TRY(CheckName(parent, name));
   if (target.size() > kMaxTarget) return Code::kTooLong;
   if (S_ISCHR(mode) || S_ISBLK(mode)) return Status(Code::kDenied, "no device files in a cache");
   const Inode directory = PFS_TRY(index_->Get(parent));
-  if (!open_.Provisional(parent, name).empty()) return Code::kExists;
+  if (!open_.Provisional(parent, name).empty() || index_->Lookup(parent, name).ok())
+    return Code::kExists;
+  InodeClaim claim = PFS_TRY(ClaimInode(may_wait));
   const int64_t now = clock_.WallNs();
   Inode inode;
   inode.ino = PFS_TRY(index_->NextIno());
@@ -206,6 +208,7 @@ Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
     TouchDirectory(txn, parent, now);
     return Ok();
   }));
+  claim.Keep();
   WriteRecord(inode);
   return MakeEntry(inode);
 }

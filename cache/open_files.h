@@ -23,6 +23,7 @@
 #include "cache/base/fd.h"
 #include "cache/base/mutex.h"
 #include "cache/index/record.h"
+#include "cache/inode_count.h"
 #include "cache/process.h"
 #include "cache/store/drive.h"
 
@@ -48,6 +49,7 @@ struct File {
   bool provisional = false;  // [change] only the owner sees it
   bool flushed = false;      // [change] its writer closed or synced it in good order at least once
   bool modified = false;     // [change] differs from `base` whatever its mtime says
+  InodeClaim claim;          // [change] of a file that the index does not have yet
   Ino base = 0;              // [change] the block this is a new version of, 0 if none
   pid_t owner_tid = 0;       // [change] the thread that opened it for writing
   ProcessId owner;           // [change] and its process

@@ -17,7 +17,7 @@ constexpr uint32_t kMaxIo = 1 << 20;
 Filesystem::Filesystem(Cache& cache, const std::string& mount_point)
     : cache_(cache),
       nodes_(cache.config().max_backing, [this](int id) { CloseBacking(id); }),
-      control_(cache, stats_, mount_point),
+      control_(cache, stats_, nodes_, mount_point),
       workers_(std::make_unique<WorkerPool>(cache.config().max_workers, kMaxDeferred)),
       notifier_(std::make_unique<WorkerPool>(1, kMaxNotices)) {
   cache_.SetListener(this);
