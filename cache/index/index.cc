@@ -164,14 +164,15 @@ Result<std::vector<Inode>> IndexImpl::FindByHash(std::string_view hash, size_t m
   return TableReader(txn.get(), tables_, name_hash_).FindByHash(hash, max);
 }
 
-Status IndexImpl::ForEach(const std::function<bool(const Inode&)>& visit) const {
+Status IndexImpl::ScanAll(RecordDecoder decode,
+                          const std::function<bool(const Inode&)>& visit) const {
   Ino next = 0;
   for (;;) {
     std::vector<Inode> piece;
     Status end;
     {
       const ReadTxn txn = PFS_TRY(env_->BeginRead());
-      piece = TableReader(txn.get(), tables_, name_hash_).Scan(next, kScanPiece, &end);
+      piece = TableReader(txn.get(), tables_, name_hash_).Scan(next, kScanPiece, decode, &end);
     }
     for (const Inode& inode : piece) {
       if (!visit(inode)) return Ok();

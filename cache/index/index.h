@@ -92,6 +92,8 @@ class Index {
   virtual Result<std::vector<Inode>> FindByHash(std::string_view hash, size_t max) const = 0;
   // Every inode in order of number, until `visit` returns false. kCorrupt at the first record that is damaged.
   virtual Status ForEach(const std::function<bool(const Inode&)>& visit) const = 0;
+  // The same without the inodes' texts: name, hash and target are empty.
+  virtual Status ForEachNumbers(const std::function<bool(const Inode&)>& visit) const = 0;
   virtual Result<std::vector<TrashEntry>> Trash() const = 0;
   virtual Result<std::vector<std::pair<uint32_t, std::string>>> Models() const = 0;
 

@@ -66,7 +66,7 @@ class TableCheck : private TableReader {
     Ino next = 0;
     for (bool more = true; more;) {
       Status end;
-      const std::vector<Inode> piece = Scan(next, kPiece, &end);
+      const std::vector<Inode> piece = Scan(next, kPiece, DecodeRecord, &end);
       for (const Inode& inode : piece) PFS_TRY(CheckInode(inode));
       PFS_TRY(end);
       more = piece.size() == kPiece;
