@@ -197,9 +197,12 @@ struct statvfs Cache::FileSystemStatus() {
   status.f_bsize = status.f_frsize = kBlockSize;
   status.f_blocks = capacity / kBlockSize;
   status.f_bfree = status.f_bavail = (capacity - std::min(used, most)) / kBlockSize;
-  status.f_files = UINT32_MAX;
-  status.f_ffree = status.f_favail =
-      UINT32_MAX - std::min<uint64_t>(residents_->count(), UINT32_MAX);
+  // As with space: what can be evicted counts as free, as far as cleaners look.
+  const uint64_t inodes = std::min(inodes_.used(), inodes_.most());
+  const uint64_t kept = inodes - std::min(inodes, residents_->count());
+  const auto most_inodes = static_cast<uint64_t>(static_cast<double>(inodes_.most()) * kMostUsed);
+  status.f_files = inodes_.most();
+  status.f_ffree = status.f_favail = inodes_.most() - std::max(kept, std::min(inodes, most_inodes));
   status.f_namemax = kMaxName;
   return status;
 }

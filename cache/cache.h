@@ -31,7 +31,9 @@
 #include "cache/checksums.h"
 #include "cache/counters.h"
 #include "cache/evictor.h"
+#include "cache/expiry.h"
 #include "cache/index/index.h"
+#include "cache/inode_count.h"
 #include "cache/naming/naming.h"
 #include "cache/open_files.h"
 #include "cache/process.h"
@@ -110,7 +112,7 @@ class Cache {
   Result<Entry> Lookup(Ino parent, std::string_view name, const Caller& caller,
                        double* negative_timeout_s);
   Result<Entry> MakeNode(Ino parent, std::string_view name, uint32_t mode, std::string_view target,
-                         const Caller& caller);
+                         const Caller& caller, bool may_wait = true);
   Status Unlink(Ino parent, std::string_view name, const Caller& caller);
   Status RemoveDirectory(Ino parent, std::string_view name);
   Status Rename(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name,
@@ -165,6 +167,7 @@ class Cache {
   Result<std::vector<Location>> LocateHash(std::string_view hash_text);
   struct Report {
     uint64_t capacity = 0, used = 0, reserved = 0, blocks = 0, unchecked = 0, unverified = 0;
+    uint64_t inodes = 0, max_inodes = 0;
     bool index_rebuilt = false;
     struct ModelUse {
       std::string model;
@@ -265,6 +268,9 @@ class Cache {
   bool IsThrottled(Ino parent);
   Status MakeRoom(File& file, uint64_t bytes, bool may_wait);
   void LearnSize(const Inode& inode);
+  // inode_limit.cc
+  Result<InodeClaim> ClaimInode(bool may_wait);
+  void LogInodeLimit();
 
   // direct.cc
   std::string_view DirectMode(Ino parent);
@@ -340,6 +346,8 @@ class Cache {
   std::unique_ptr<Index> index_;
   std::unique_ptr<Budget> budget_;
   std::unique_ptr<Residents> residents_;
+  InodeCount inodes_;
+  std::atomic<int64_t> inode_limit_logged_ns_{0};
   OpenFiles open_;
   bool index_rebuilt_ = false;
   std::atomic<bool> any_throttled_{false};
@@ -352,8 +360,8 @@ class Cache {
   std::unordered_map<Ino, int64_t> access_times_ PFS_GUARDED_BY(side_mutex_);
   std::vector<TrashEntry> trash_done_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, Lingering> lingering_ PFS_GUARDED_BY(side_mutex_);
-  std::unordered_map<Ino, int64_t> directory_leases_ PFS_GUARDED_BY(side_mutex_);
-  std::unordered_map<Ino, int64_t> emptied_ PFS_GUARDED_BY(side_mutex_);
+  Expiry directory_leases_ PFS_GUARDED_BY(side_mutex_);
+  Expiry emptied_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, uint64_t> typical_bytes_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, int64_t> throttled_ PFS_GUARDED_BY(side_mutex_);
   // Blocks in a row that a process wrote with O_DIRECT in a namespace and that native O_DIRECT

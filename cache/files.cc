@@ -48,7 +48,9 @@ Status Cache::ReserveFor(File& file, uint64_t bytes, bool may_wait) {
 // A new, empty backing file behind `inode` (whose parent, name, mode, owner and state are set),
 // owned by the caller.
 Result<FilePtr> Cache::NewFile(Inode inode, const Caller& caller, bool may_wait) {
+  InodeClaim claim = PFS_TRY(ClaimInode(may_wait));
   auto file = std::make_shared<File>(PFS_TRY(index_->NextIno()));
+  file->claim = std::move(claim);
   // A posix file is sized by its client, who says so by fallocate; what it writes is measured.
   const uint64_t bytes = inode.state == FileState::kPosix ? 0 : TypicalBytes(inode.parent);
   inode.ino = file->ino;

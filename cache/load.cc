@@ -75,16 +75,17 @@ Status Cache::Load() {
     bool unchecked;
   };
   std::vector<Found> found;
-  std::vector<Inode> left_open;
+  std::vector<Ino> left_open;
   std::set<BlockId> young_blocks;
   uint64_t used = 0;
-  PFS_TRY(index_->ForEach([&](const Inode& inode) {
+  PFS_TRY(index_->ForEachNumbers([&](const Inode& inode) {
+    inodes_.Add(1);
     if (!inode.IsFile()) return true;
     if (inode.state == FileState::kPosix) used += inode.allocated;
     // Published a moment ago, perhaps without its move out of incoming/.
     if (inode.state != FileState::kSealed || inode.checksum_kind == ChecksumKind::kNone)
       young_blocks.insert(inode.block);
-    if (inode.state == FileState::kOpen) left_open.push_back(inode);
+    if (inode.state == FileState::kOpen) left_open.push_back(inode.ino);
     if (inode.state == FileState::kSealed && drives_->Find(inode.drive) != nullptr) {
       found.push_back({inode.atime_ns,
                        inode.ino,
@@ -95,7 +96,8 @@ Status Cache::Load() {
     return true;
   }));
   PFS_TRY(EmptyIncoming(young_blocks));
-  for (Inode& inode : left_open) {
+  for (const Ino ino : left_open) {
+    Inode inode = PFS_TRY(index_->Get(ino));
     if (Status status = SettleLeftOpen(&inode); !status.ok()) {
       spdlog::warn("{} was being written and is dropped: {}", inode.name, status.ToString());
       DropCorrupt(inode.ino);
@@ -106,6 +108,7 @@ Status Cache::Load() {
   }
   std::sort(found.begin(), found.end(),
             [](const Found& a, const Found& b) { return a.last_use_ns < b.last_use_ns; });
+  residents_->Reserve(found.size());
   for (const Found& block : found) {
     residents_->Insert(block.ino, block.block);
     used += block.block.allocated;

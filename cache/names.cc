@@ -174,12 +174,14 @@ void Cache::TouchDirectory(IndexTxn& txn, Ino directory, int64_t now_ns) {
 }
 
 Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
-                              std::string_view target, const Caller& caller) {
+                              std::string_view target, const Caller& caller, bool may_wait) {
   PFS_TRY(CheckName(parent, name));
   if (target.size() > kMaxTarget) return Code::kTooLong;
   if (S_ISCHR(mode) || S_ISBLK(mode)) return Status(Code::kDenied, "no device files in a cache");
   const Inode directory = PFS_TRY(index_->Get(parent));
-  if (!open_.Provisional(parent, name).empty()) return Code::kExists;
+  if (!open_.Provisional(parent, name).empty() || index_->Lookup(parent, name).ok())
+    return Code::kExists;
+  InodeClaim claim = PFS_TRY(ClaimInode(may_wait));
   const int64_t now = clock_.WallNs();
   Inode inode;
   inode.ino = PFS_TRY(index_->NextIno());
@@ -207,6 +209,7 @@ Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
     TouchDirectory(txn, parent, now);
     return Ok();
   }));
+  claim.Keep();
   WriteRecord(inode);
   return MakeEntry(inode);
 }
@@ -216,28 +219,28 @@ Result<std::vector<DirectoryEntry>> Cache::List(Ino parent, uint64_t cookie, siz
   std::vector<DirectoryEntry> entries;
   const std::vector<Inode> published = PFS_TRY(index_->List(parent, cookie, max));
   const Ino last = published.size() < max ? UINT64_MAX : published.back().ino;
-  std::vector<std::string> own_names;
-  for (const FilePtr& file : open_.ProvisionalIn(parent)) {
-    Inode inode;
+  for (const FilePtr& file : open_.ProvisionalIn(parent, cookie, last)) {
+    std::string name;
     {
       MutexLock lock(open_.mutex);
-      inode = file->inode;
       if (file->published) continue;  // listed, or hidden, below
+      name = file->inode.name;
     }
-    const bool listed = index_->Lookup(parent, inode.name).ok();
-    const std::vector<FilePtr> candidates = open_.Provisional(parent, inode.name);
-    if (ChooseFor(caller, candidates, listed) != file) continue;
-    own_names.push_back(inode.name);
-    if (inode.ino > cookie && inode.ino <= last) entries.push_back({OpenEntry(file), inode.ino});
+    const bool listed = index_->Lookup(parent, name).ok();
+    if (ChooseFor(caller, open_.Provisional(parent, name), listed) == file)
+      entries.push_back({OpenEntry(file), file->ino});
   }
   for (const Inode& inode : published) {
-    if (std::find(own_names.begin(), own_names.end(), inode.name) != own_names.end()) continue;
-    Result<Entry> entry = PublishedEntry(inode, caller);
-    if (entry.ok()) {
-      if (!own_names.empty() || !open_.Provisional(parent, inode.name).empty())
-        entry->entry_timeout_s = 0;
-      entries.push_back({std::move(entry).value(), inode.ino});
+    const std::vector<FilePtr> candidates = open_.Provisional(parent, inode.name);
+    if (!candidates.empty()) {
+      // The caller's own file of that name has a place of its own in the listing.
+      const FilePtr own = ChooseFor(caller, candidates, true);
+      if (own && own->ino != inode.ino) continue;
     }
+    Result<Entry> entry = PublishedEntry(inode, caller);
+    if (!entry.ok()) continue;
+    if (!candidates.empty()) entry->entry_timeout_s = 0;
+    entries.push_back({std::move(entry).value(), inode.ino});
   }
   std::sort(entries.begin(), entries.end(),
             [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.cookie < b.cookie; });

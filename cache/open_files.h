@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@
 #include "cache/base/fd.h"
 #include "cache/base/mutex.h"
 #include "cache/index/record.h"
+#include "cache/inode_count.h"
 #include "cache/process.h"
 #include "cache/store/drive.h"
 
@@ -52,6 +54,7 @@ struct File {
   Ino base = 0;           // [change] the block this is a new version of, 0 if none
   pid_t owner_tid = 0;    // [change] the thread that opened it for writing
   ProcessId owner;        // [change] and its process
+  InodeClaim claim;       // [change] of a file that the index does not have yet
   bool remeasure =
       true;  // constant once in the table: the filesystem may take back space after the last close
   bool served = false;  // constant once in the table: the daemon serves it, so that a write can
@@ -91,7 +94,8 @@ class OpenFiles {
   void AddProvisionalLocked(const FilePtr& file) PFS_REQUIRES(mutex);
   void RemoveProvisionalLocked(const FilePtr& file) PFS_REQUIRES(mutex);
   bool HasProvisional(Ino parent) PFS_EXCLUDES(mutex);
-  std::vector<FilePtr> ProvisionalIn(Ino parent) PFS_EXCLUDES(mutex);
+  // Those with numbers above `after` up to `last`, in order.
+  std::vector<FilePtr> ProvisionalIn(Ino parent, Ino after, Ino last) PFS_EXCLUDES(mutex);
   // Files with write handles, for the account; and versions that nobody opened.
   std::vector<FilePtr> Writing() PFS_EXCLUDES(mutex);
   std::vector<FilePtr> AllProvisional() PFS_EXCLUDES(mutex);
@@ -111,7 +115,8 @@ class OpenFiles {
 
   std::unordered_map<Ino, FilePtr> files_ PFS_GUARDED_BY(mutex);
   std::unordered_map<Name, std::vector<FilePtr>, NameHash> provisional_ PFS_GUARDED_BY(mutex);
-  std::unordered_map<Ino, size_t> provisional_in_ PFS_GUARDED_BY(mutex);
+  // The same files by directory and number.
+  std::unordered_map<Ino, std::map<Ino, FilePtr>> provisional_in_ PFS_GUARDED_BY(mutex);
   // So that the common lookup, of a name nobody is writing, takes no lock.
   std::atomic<size_t> provisional_count_{0};
 };

@@ -99,6 +99,7 @@ Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bo
     return Ok();
   }));
   if (!was_published) {
+    file->claim.Keep();
     (void)file->drive->Note(file->drive->Publish(inode.block)).ok();
   } else {
     RefreshHeader(inode.ino);

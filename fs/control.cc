@@ -163,6 +163,9 @@ std::string Control::Stats() {
   json["used_bytes"] = report.used;
   json["reserved_bytes"] = report.reserved;
   json["blocks"] = report.blocks;
+  json["inodes"] = report.inodes;
+  json["max_inodes"] = report.max_inodes;
+  json["backing_files"] = nodes_.registered();
   json["evicted_blocks"] = counters.evicted_blocks.load();
   json["evicted_bytes"] = counters.evicted_bytes.load();
   json["undeletable_blocks"] = counters.undeletable_blocks.load();

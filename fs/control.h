@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cache/cache.h"
+#include "fs/nodes.h"
 #include "fs/op_stats.h"
 #include "fs/request.h"
 
@@ -21,9 +22,10 @@ namespace prefixfs {
 
 class Control {
  public:
-  Control(Cache& cache, const OpStats& stats, std::string mount_point)
+  Control(Cache& cache, const OpStats& stats, Nodes& nodes, std::string mount_point)
       : cache_(cache),
         stats_(stats),
+        nodes_(nodes),
         mount_point_(std::move(mount_point)),
         started_ns_(Clock::Real().MonotonicNs()) {}
 
@@ -57,6 +59,7 @@ class Control {
 
   Cache& cache_;
   const OpStats& stats_;
+  Nodes& nodes_;
   const std::string mount_point_;
   const int64_t started_ns_;
   std::atomic<bool> passthrough_{false};

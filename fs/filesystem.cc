@@ -30,7 +30,7 @@ uint32_t LargestRequest() {
 Filesystem::Filesystem(Cache& cache, const std::string& mount_point)
     : cache_(cache),
       nodes_(cache.config().max_backing, [this](int id) { CloseBacking(id); }),
-      control_(cache, stats_, mount_point),
+      control_(cache, stats_, nodes_, mount_point),
       workers_(std::make_unique<WorkerPool>(cache.config().max_workers, kMaxDeferred)),
       data_workers_(std::make_unique<WorkerPool>(cache.config().max_workers, kMaxDeferred)),
       notifier_(std::make_unique<WorkerPool>(1, kMaxNotices)) {

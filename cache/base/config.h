@@ -54,6 +54,7 @@ struct Config {
   std::vector<std::string> nvme;          // directories, one a drive
   SizeSpec capacity{.fraction = 0.80};    // of the filesystems behind `nvme`, together
   SizeSpec min_free{.fraction = 0.05};    // of each filesystem, left to others
+  uint64_t max_inodes = 64ull << 20;      // blocks, directories and links together
   double high_watermark = 0.95;           // of capacity: the background evictor starts
   double low_watermark = 0.90;            // of capacity: and stops
   uint64_t reserve_initial = 8ull << 20;  // reserved at create before a namespace's size is known

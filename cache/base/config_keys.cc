@@ -23,6 +23,8 @@ const ConfigKey kKeys[] = {
      "Byte budget of all blocks; a share is of the filesystems behind nvme together."},
     {"min_free", ShareField{&Config::min_free, 0, 0.99},
      "Left free on each filesystem, whoever fills it."},
+    {"max_inodes", CountField{&Config::max_inodes, 16, 1ull << 40},
+     "Most blocks, directories and links that there may be, together."},
     {"high_watermark", RatioField{&Config::high_watermark},
      "Share of capacity at which the background evictor starts."},
     {"low_watermark", RatioField{&Config::low_watermark}, "Share of capacity at which it stops."},
