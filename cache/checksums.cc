@@ -9,6 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "cache/base/memory.h"
+
 namespace prefixfs {
 namespace {
 constexpr size_t kPiece = 1 << 20;
@@ -53,7 +55,7 @@ void Checksums::Run() {
       queue_.pop_front();
       busy_ = true;
     }
-    check_(ino);
+    (void)SurvivesNoMemory([&] { check_(ino); });
   }
 }
 

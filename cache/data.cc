@@ -5,6 +5,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "cache/base/descriptors.h"
 #include "cache/cache.h"
 
 namespace prefixfs {
@@ -19,6 +20,7 @@ Status Cache::EnsureDataFd(const FilePtr& file) {
   }
   Result<Fd> fd = file->drive->OpenSealed(block);
   if (!fd.ok()) return file->drive->Note(fd.status());
+  PFS_TRY(LeavesReserve(*fd));
   struct stat now;
   if (::fstat(fd->get(), &now) != 0) return file->drive->Note(Status::FromErrno(errno, "fstat"));
   MutexLock lock(open_.mutex);

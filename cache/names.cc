@@ -172,17 +172,11 @@ void Cache::TouchDirectory(IndexTxn& txn, Ino directory, int64_t now_ns) {
   (void)txn.Put(*inode).ok();
 }
 
-Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
-                              std::string_view target, const Caller& caller) {
-  PFS_TRY(CheckName(parent, name));
-  if (target.size() > kMaxTarget) return Code::kTooLong;
-  if (S_ISCHR(mode) || S_ISBLK(mode)) return Status(Code::kDenied, "no device files in a cache");
-  const Inode directory = PFS_TRY(index_->Get(parent));
-  if (!open_.Provisional(parent, name).empty()) return Code::kExists;
-  const int64_t now = clock_.WallNs();
+// What a new name gets: the caller's, but for the group that a directory hands down.
+Inode Cache::NewInode(const Inode& directory, std::string_view name, uint32_t mode,
+                      const Caller& caller) const {
   Inode inode;
-  inode.ino = PFS_TRY(index_->NextIno());
-  inode.parent = parent;
+  inode.parent = directory.ino;
   inode.name = name;
   inode.mode = mode;
   inode.uid = caller.uid();
@@ -191,7 +185,19 @@ Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
     inode.gid = directory.gid;
     if (S_ISDIR(mode)) inode.mode |= S_ISGID;
   }
-  inode.atime_ns = inode.mtime_ns = inode.ctime_ns = inode.btime_ns = now;
+  inode.atime_ns = inode.mtime_ns = inode.ctime_ns = inode.btime_ns = clock_.WallNs();
+  return inode;
+}
+
+Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
+                              std::string_view target, const Caller& caller) {
+  PFS_TRY(CheckName(parent, name));
+  if (target.size() > kMaxTarget) return Code::kTooLong;
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return Status(Code::kDenied, "no device files in a cache");
+  const Inode directory = PFS_TRY(index_->Get(parent));
+  if (!open_.Provisional(parent, name).empty()) return Code::kExists;
+  Inode inode = NewInode(directory, name, mode, caller);
+  inode.ino = PFS_TRY(index_->NextIno());
   inode.target = target;
   inode.size = target.size();
   if (S_ISDIR(mode)) {
@@ -203,7 +209,7 @@ Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
   PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
     PFS_TRY(txn.Get(parent));
     PFS_TRY(txn.Insert(inode));
-    TouchDirectory(txn, parent, now);
+    TouchDirectory(txn, parent, inode.mtime_ns);
     return Ok();
   }));
   WriteRecord(inode);

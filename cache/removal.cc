@@ -24,6 +24,7 @@ Status Cache::RemoveName(IndexTxn& txn, const Inode& inode, Removal* removal) {
 void Cache::Removed(const Removal& removal, bool replaced) {
   for (const Inode& inode : removal.inodes) {
     if (!inode.IsFile()) {
+      RememberGone(inode);
       for (auto& drive : drives_->drives()) {
         if (!drive->failed()) (void)drive->Note(drive->RemoveRecord(inode.ino)).ok();
       }

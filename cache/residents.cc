@@ -6,7 +6,7 @@
 namespace prefixfs {
 namespace {
 constexpr int64_t kRenameGraceNs = 500 * kNsPerMs;  // of a block just sealed
-constexpr size_t kMaxScan = 65'536;  // blocks looked at for one batch of victims
+constexpr size_t kMaxScan = 65'536;                 // blocks looked at for one batch of victims
 }  // namespace
 
 bool Residents::Renew(Entry& entry, int64_t now) {

@@ -72,6 +72,18 @@ Result<Entry> Cache::LookupAgain(const Retry& retry, Ino parent, std::string_vie
     // Fails only for lack of space or a lost drive; the open that follows then says so.
     (void)MakeVersion(*found, retry.truncate, caller, false, &version).ok();
   }
+  if (!version && !found.ok()) {
+    // Not published, and being written by the caller: cutting it takes a file of its own too.
+    if (FilePtr own = ChooseFor(caller, open_.Provisional(parent, name), false)) {
+      if (!retry.truncate) return Lookup(parent, name, caller, negative_timeout_s);
+      Inode base;
+      {
+        MutexLock lock(open_.mutex);
+        base = own->inode;
+      }
+      (void)MakeVersion(base, true, caller, false, &version).ok();
+    }
+  }
   if (!version) {
     if (!found.ok()) {
       // Checking what it remembered, the kernel finds nothing; then it looks up in earnest, and by

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "cache/base/descriptors.h"
 #include "cache/cache.h"
 
 namespace prefixfs {
@@ -15,9 +16,7 @@ namespace {
 bool WantsWrite(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0; }
 
 void SetMtime(int fd, int64_t mtime_ns) {
-  const timespec times[2] = {
-      {0, UTIME_OMIT},
-      {static_cast<time_t>(mtime_ns / kNsPerSecond), static_cast<long>(mtime_ns % kNsPerSecond)}};
+  const timespec times[2] = {{0, UTIME_OMIT}, ToTimespec(mtime_ns)};
   (void)::futimens(fd, times);
 }
 
@@ -75,6 +74,10 @@ Status Cache::MakeVersion(const Inode& base, bool truncate, const Caller& caller
   Result<Fd> fd = truncate || !drive->supports_reflink()
                       ? drive->Create(file->inode.block)
                       : drive->Clone(source->get(), file->inode.block);
+  if (const Status room = fd.ok() ? LeavesReserve(*fd) : Ok(); !room.ok()) {
+    (void)drive->Note(drive->Unlink(file->inode.block, false)).ok();
+    fd = room;
+  }
   if (!fd.ok()) {
     budget_->Unreserve(bytes);
     drives_->AddQueued(drive->slot(), -static_cast<int64_t>(bytes));
@@ -122,10 +125,12 @@ Result<HandlePtr> Cache::OpenToWrite(Ino ino, int flags, const Caller& caller, b
   FilePtr file = open_.Find(ino);
   if (file) {
     MutexLock change(file->change);
+    // Nobody but its writer's children can have come by a name that is not published.
+    const bool inherited = !file->published && caller.DescendsFrom(file->owner);
     bool own;
     {
       MutexLock lock(open_.mutex);
-      own = file->owner_tid == caller.tid() || file->owner == caller.process();
+      own = inherited || file->owner_tid == caller.tid() || file->owner == caller.process();
       // A writer that truncates while another writes gets a version of its own; so does a stranger.
       if (file->writers > 0 && (flags & O_TRUNC)) own = false;
       if (file->sealed() || (file->nameless && file->writers == 0)) own = false;
@@ -169,6 +174,7 @@ Result<HandlePtr> Cache::OpenPosix(const Inode& inode, int flags, const Caller& 
   file->remeasure = remeasure;
   Result<Fd> fd = drive->OpenWritable(inode.block, true);
   if (!fd.ok()) return drive->Note(fd.status());
+  PFS_TRY(LeavesReserve(*fd));
   file->fd = std::move(fd).value();
   HandlePtr handle;
   {
@@ -257,7 +263,8 @@ Result<HandlePtr> Cache::OpenReplaced(Ino ino, const Caller& caller) {
   {
     MutexLock lock(open_.mutex);
     FilePtr file = open_.FindLocked(ino);
-    if (file && file->published) return Attach(file, false, caller);
+    // Never published and still written: whoever comes by its descriptor means just this file.
+    if (file && (file->published || file->writers > 0)) return Attach(file, false, caller);
   }
   FilePtr file = TakeLingering(ino);
   if (!file) return Code::kStale;
