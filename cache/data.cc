@@ -5,6 +5,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "cache/base/descriptors.h"
 #include "cache/cache.h"
 
@@ -111,8 +113,10 @@ Status Cache::Allocate(const Handle& handle, int mode, int64_t offset, int64_t l
       promised = file->reserved;
     }
     const uint64_t has = static_cast<uint64_t>(now.st_blocks) * 512 + promised;
-    const uint64_t needs = static_cast<uint64_t>(offset) + static_cast<uint64_t>(length);
-    if (needs > has) PFS_TRY(ReserveFor(*file, needs - has, may_wait));
+    const uint64_t end = static_cast<uint64_t>(offset) + static_cast<uint64_t>(length);
+    // Never more than was asked for, however far out in a sparse file that is.
+    const uint64_t needs = end > has ? std::min(end - has, static_cast<uint64_t>(length)) : 0;
+    if (needs > 0) PFS_TRY(ReserveFor(*file, needs, may_wait));
   }
   {
     MutexLock change(file->change);

@@ -139,14 +139,16 @@ Result<HandlePtr> Cache::OpenToWrite(Ino ino, int flags, const Caller& caller, b
     if (own) {
       if ((flags & O_TRUNC) && !(file->base != 0 && file->modified)) PFS_TRY(Truncate(file, 0));
       MutexLock lock(open_.mutex);
-      if (open_.FindLocked(ino) != file) return Code::kStale;
-      if (!file->posix() && file->published && !file->provisional) {
-        // Visible but not sealed yet: it is its writer's again, until the next flush.
-        file->provisional = true;
-        file->flushed = false;
-        open_.AddProvisionalLocked(file);
+      // Otherwise its last handle went a moment ago, and it is opened as the index has it.
+      if (open_.FindLocked(ino) == file) {
+        if (!file->posix() && file->published && !file->provisional) {
+          // Visible but not sealed yet: it is its writer's again, until the next flush.
+          file->provisional = true;
+          file->flushed = false;
+          open_.AddProvisionalLocked(file);
+        }
+        return Attach(file, true, caller);
       }
-      return Attach(file, true, caller);
     }
   }
   Result<Inode> found = index_->Get(ino);

@@ -113,6 +113,12 @@ void Allocate(Script& t) {
   SAY(SizeOf(fd));
   DO(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 8 * kBlock));
   SAY(SizeOf(fd));
+  const int sparse = FD(open("sparse", O_RDWR | O_CREAT, 0644));
+  DO(fallocate(sparse, 0, 1ll << 40, 1));
+  SAY(SizeOf(sparse));
+  DO(fallocate(sparse, FALLOC_FL_KEEP_SIZE, 1ll << 41, 5000));
+  DO(fallocate(sparse, 0, 1ll << 60, 1));
+  DO(unlink("sparse"));
   DO(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kBlock, kBlock));
   SAY(Content(fd));
   DO(fallocate(fd, FALLOC_FL_PUNCH_HOLE, 0, kBlock));

@@ -88,6 +88,24 @@ void AppendThroughTwo(Script& t) {
   SAY(Tally("f"));
 }
 
+// Opened and closed by two at once, so that each comes just as the other has gone. The name is one
+// of policy posix wherever it is: of a block each would get a version of its own.
+void OpenInTurn(Script& t) {
+  Put("config.json", "content");
+  const auto open_often = [] {
+    for (int i = 0; i < 300; ++i) {
+      const int fd = open("config.json", i % 3 == 0 ? O_RDWR : O_WRONLY | O_APPEND);
+      if (fd < 0) return "round " + std::to_string(i) + ": " + Errno();
+      close(fd);
+    }
+    return std::string("opened");
+  };
+  const pid_t other = Fork([&] { _exit(open_often() != "opened" ? 1 : 0); });
+  SAY(open_often());
+  SAY(ExitOf(other));
+  SAY(Get("config.json"));
+}
+
 // One after the other.
 void AppendInTurn(Script& t) {
   for (const char who : {'a', 'b', 'c'}) {
@@ -217,6 +235,7 @@ void InAMovedDirectory(Script& t) {
 void AddProcessCases(Cases& cases) {
   cases.insert(cases.end(), {{"processes.append_one_handle", AppendThroughOneHandle},
                              {"processes.append_two_handles", AppendThroughTwo},
+                             {"processes.open_in_turn", OpenInTurn},
                              {"processes.append_in_turn", AppendInTurn},
                              {"processes.flock", Flocks},
                              {"processes.record_locks", RecordLocks},
