@@ -28,8 +28,7 @@ void Apply(const AttributeChange& change, int64_t now_ns, Inode* inode) {
 
 void SetTimes(int fd, const AttributeChange& change) {
   auto spec = [](const std::optional<int64_t>& ns) {
-    if (!ns) return timespec{0, UTIME_OMIT};
-    return timespec{static_cast<time_t>(*ns / kNsPerSecond), static_cast<long>(*ns % kNsPerSecond)};
+    return ns ? ToTimespec(*ns) : timespec{0, UTIME_OMIT};
   };
   const timespec times[2] = {spec(change.atime_ns), spec(change.mtime_ns)};
   (void)::futimens(fd, times);
@@ -52,6 +51,7 @@ Result<Entry> Cache::GetAttributes(Ino ino, const Handle* handle) {
       return it == lingering_.end() ? Result<Inode>(Code::kNotFound) : it->second.inode;
     });
   }
+  if (found.status().Is(Code::kNotFound)) return GoneEntry(ino);
   const Inode inode = PFS_TRY(std::move(found));
   if (inode.IsFile() && residents_->Touch(ino) == Residents::Probe::kGone) return Code::kNotFound;
   Entry entry = MakeEntry(inode);
@@ -84,6 +84,16 @@ Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const Attribut
   });
   if (updated.Is(Code::kNotFound) && file)
     updated = Ok();  // provisional or nameless: only the table knows it
+  if (updated.Is(Code::kNotFound)) {
+    MutexLock lock(side_mutex_);
+    if (auto it = gone_.find(ino); it != gone_.end()) {
+      Apply(change, now, &it->second);
+      Entry entry;
+      entry.inode = it->second;
+      entry.links = 0;
+      return entry;
+    }
+  }
   PFS_TRY(updated);
   {
     MutexLock lock(side_mutex_);

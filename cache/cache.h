@@ -117,6 +117,10 @@ class Cache {
   Status RemoveDirectory(Ino parent, std::string_view name);
   Status Rename(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name,
                 unsigned flags, const Caller& caller);
+  // Names a file that CreateUnnamed made. kDenied for any other: a file has one name.
+  Result<Entry> Link(Ino ino, Ino parent, std::string_view name);
+  // The kernel has dropped the inode. A hint, which may be missing.
+  void Forgotten(Ino ino);
   // Children after `cookie` as `caller` sees them, at most `max`.
   Result<std::vector<DirectoryEntry>> List(Ino parent, uint64_t cookie, size_t max,
                                            const Caller& caller);
@@ -124,6 +128,8 @@ class Cache {
   // --- files (files.cc) ---
   Result<Created> Create(Ino parent, std::string_view name, uint32_t mode, int flags,
                          const Caller& caller, bool may_wait);
+  // A file without a name; goes with its last handle unless Link names it.
+  Result<Created> CreateUnnamed(Ino parent, uint32_t mode, const Caller& caller, bool may_wait);
   // kStale: a new version has been made for this caller; the retried lookup finds it.
   Result<HandlePtr> Open(Ino ino, int flags, const Caller& caller, bool may_wait);
   Status Flush(const Handle& handle, const Caller& caller);
@@ -184,6 +190,8 @@ class Cache {
   };
   Report MakeReport();
   const Counters& counters() const { return counters_; }
+  // Counts a call refused for want of descriptors or memory, and says in the log what to do.
+  void NoteShortage(const Status& status);
 
  private:
   Cache(const Config& config, const Clock& clock);
@@ -203,16 +211,23 @@ class Cache {
   Entry MakeEntry(const Inode& inode) const;
   Entry OpenEntry(const FilePtr& file);
   Result<Entry> PublishedEntry(const Inode& inode, const Caller& caller);
+  Inode NewInode(const Inode& directory, std::string_view name, uint32_t mode,
+                 const Caller& caller) const;
   void WriteRecord(const Inode& inode);
   void RefreshHeader(Ino ino);
   // `path`: what would be in `parent`.
   PathPolicy PolicyAt(const Inode& parent, const std::string& path, bool directory);
   Status RenamePublished(Ino parent, std::string_view name, Ino new_parent,
                          std::string_view new_name, unsigned flags);
+  Status PublishInPlace(Ino parent, std::string_view name, const Caller& caller);
   Status Exchange(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name);
   void Moved(const Inode& moved);
   void ApplyPolicy(PathPolicy policy, Inode* inode);
   void PolicyChanged(const Inode& after);
+
+  // unnamed.cc
+  void RememberGone(const Inode& inode);
+  Result<Entry> GoneEntry(Ino ino);
 
   // files.cc and versions.cc
   Result<FilePtr> NewFile(Inode inode, const Caller& caller, bool may_wait);
@@ -368,7 +383,10 @@ class Cache {
   // would have taken.
   std::map<std::tuple<pid_t, uint64_t, Ino>, uint32_t> direct_habits_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<uint32_t, std::string> models_ PFS_GUARDED_BY(side_mutex_);
-  uint64_t index_accounted_ = 0;  // Tick only
+  // Nodes that are no files and were removed while the kernel may have them open.
+  std::unordered_map<Ino, Inode> gone_ PFS_GUARDED_BY(side_mutex_);
+  std::atomic<size_t> gone_count_{0};  // so that the common call takes no lock
+  uint64_t index_accounted_ = 0;       // Tick only
 
   std::unique_ptr<Evictor> evictor_;
   std::unique_ptr<Checksums> checksums_;

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <memory>
 
+#include "cache/base/memory.h"
+
 namespace prefixfs {
 namespace {
 constexpr size_t kPiece = 128 << 10;  // hashed while it is still in the processor's cache
@@ -52,7 +54,7 @@ void Checksums::Run() {
       queue_.pop_front();
       busy_ = true;
     }
-    check_(ino);
+    (void)SurvivesNoMemory([&] { check_(ino); });
   }
 }
 

@@ -15,6 +15,7 @@ struct Counters {
   Count published{0}, torn{0}, versions{0};
   Count reaped_directories{0};
   Count no_space{0};
+  Count no_descriptors{0};
   Count undeletable_blocks{0};
 };
 

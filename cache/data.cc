@@ -5,6 +5,9 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "cache/base/descriptors.h"
 #include "cache/cache.h"
 
 namespace prefixfs {
@@ -19,6 +22,7 @@ Status Cache::EnsureDataFd(const FilePtr& file) {
   }
   Result<Fd> fd = file->drive->OpenSealed(block);
   if (!fd.ok()) return file->drive->Note(fd.status());
+  PFS_TRY(LeavesReserve(*fd));
   struct stat now;
   if (::fstat(fd->get(), &now) != 0) return file->drive->Note(Status::FromErrno(errno, "fstat"));
   MutexLock lock(open_.mutex);
@@ -129,8 +133,10 @@ Status Cache::Allocate(const Handle& handle, int mode, int64_t offset, int64_t l
       promised = file->reserved;
     }
     const uint64_t has = static_cast<uint64_t>(now.st_blocks) * 512 + promised;
-    const uint64_t needs = static_cast<uint64_t>(offset) + static_cast<uint64_t>(length);
-    if (needs > has) PFS_TRY(ReserveFor(*file, needs - has, may_wait));
+    const uint64_t end = static_cast<uint64_t>(offset) + static_cast<uint64_t>(length);
+    // Never more than was asked for, however far out in a sparse file that is.
+    const uint64_t needs = end > has ? std::min(end - has, static_cast<uint64_t>(length)) : 0;
+    if (needs > 0) PFS_TRY(ReserveFor(*file, needs, may_wait));
   }
   {
     MutexLock change(file->change);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cache/base/memory.h"
+
 namespace prefixfs {
 namespace {
 constexpr size_t kBatch = 16;  // victims removed in one index transaction
@@ -31,9 +33,28 @@ uint64_t Evictor::Free(uint64_t bytes, int drive, bool* leased_ahead) {
       taken += victims[needed++].block.allocated;
     for (size_t i = needed; i < victims.size(); ++i) residents_.Release(victims[i].ino);
     victims.resize(needed);
-    const uint64_t got = evict_(victims);
+    const uint64_t got = Remove(victims);
     fruitless = got == 0 ? fruitless + 1 : 0;
     freed += got;
+  }
+  return freed;
+}
+
+void Evictor::FreeFiles(uint64_t files, uint16_t drive) {
+  bool leased_ahead = false;
+  for (uint64_t gone = 0; gone < files;) {
+    const auto victims =
+        residents_.TakeVictims(std::min<uint64_t>(kBatch, files - gone), drive, &leased_ahead);
+    if (victims.empty()) break;
+    (void)Remove(victims);  // bytes say nothing here: an empty file has an inode too
+    gone += victims.size();
+  }
+}
+
+uint64_t Evictor::Remove(const std::vector<Residents::Victim>& victims) {
+  uint64_t freed = 0;
+  if (!SurvivesNoMemory([&] { freed = evict_(victims); })) {
+    for (const auto& victim : victims) residents_.PutBack(victim.ino);
   }
   return freed;
 }
@@ -48,6 +69,10 @@ void Evictor::Run() {
   }
   for (auto& drive : drives_.drives()) {
     if (drive->failed()) continue;
+    if (const uint64_t files = drives_.MissingFiles(drive->slot()); files > 0) {
+      FreeFiles(files, drive->slot());
+      drives_.RefreshSpace();
+    }
     const int64_t headroom =
         drives_.Headroom(drive->slot(), min_free_) - static_cast<int64_t>(kCushion);
     if (headroom >= 0) continue;

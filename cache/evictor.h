@@ -1,8 +1,8 @@
 // Evictor: makes room in the background, before a create has to wait for it.
 //
 // It runs when the budget is above its high watermark or somebody waits, and when a filesystem has
-// less than min_free left (then only for blocks of that drive). A block that cannot be removed is
-// put back at the warm end and counted.
+// less than min_free or hardly any inodes left (then only for blocks of that drive). A block that
+// cannot be removed is put back at the warm end and counted.
 #pragma once
 
 #include <functional>
@@ -30,6 +30,9 @@ class Evictor {
 
  private:
   void Run();
+  // Removes `files` blocks of a drive whose filesystem has hardly an inode left.
+  void FreeFiles(uint64_t files, uint16_t drive);
+  uint64_t Remove(const std::vector<Residents::Victim>& victims);
   // Frees up to `bytes`; returns what came free.
   uint64_t Free(uint64_t bytes, int drive, bool* leased_ahead);
 

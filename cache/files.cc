@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "cache/base/descriptors.h"
 #include "cache/cache.h"
 
 namespace prefixfs {
@@ -56,6 +57,7 @@ Result<FilePtr> Cache::NewFile(Inode inode, const Caller& caller, bool may_wait)
   inode.ino = file->ino;
   inode.block = RandomBlockId();
   Result<Fd> fd(Code::kUnavailable);
+  const int64_t deadline_ns = clock_.MonotonicNs() + config_.space_wait_ms * kNsPerMs;
   // A drive that fails here costs its blocks, not this one: the next takes it.
   while (!fd.ok()) {
     file->drive = PFS_TRY(drives_->Place(bytes));
@@ -64,12 +66,27 @@ Result<FilePtr> Cache::NewFile(Inode inode, const Caller& caller, bool may_wait)
     PFS_TRY(reserved);
     inode.drive = file->drive->slot();
     fd = file->drive->Create(inode.block);
+    if (const Status room = fd.ok() ? LeavesReserve(*fd) : Ok(); !room.ok()) {
+      (void)file->drive->Note(file->drive->Unlink(inode.block, false)).ok();
+      fd = room;
+    }
     if (fd.ok()) break;
     file->reserved = file->promised = 0;
     budget_->Unreserve(bytes);
     drives_->AddQueued(file->drive->slot(), -static_cast<int64_t>(bytes));
     const Status status = file->drive->Note(fd.status());
-    if (!file->drive->failed()) return status;
+    if (file->drive->failed()) continue;
+    if (!status.Is(Code::kNoSpace)) return status;
+    // There are bytes, so it is the inodes: the evictor sees that they are short and frees some.
+    if (!may_wait) return Code::kRejected;
+    if (clock_.MonotonicNs() > deadline_ns) {
+      counters_.no_space.fetch_add(1, std::memory_order_relaxed);
+      return Status(Code::kNoSpace, "the filesystem of " + file->drive->path() +
+                                        " has no inodes left, and nothing can be evicted");
+    }
+    drives_->RefreshSpace();
+    evictor_->Wake();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   file->inode = std::move(inode);
   file->fd = std::move(fd).value();
@@ -100,13 +117,7 @@ Result<Created> Cache::Create(Ino parent, std::string_view name, uint32_t mode, 
     if (existing.ok() || !open_.Provisional(parent, name).empty()) return Code::kExists;
   }
   if (existing.ok()) return CreateOver(*existing, flags, caller, may_wait);
-  Inode inode;
-  inode.parent = parent;
-  inode.name = name;
-  inode.mode = S_IFREG | (mode & 07777);
-  inode.uid = caller.uid();
-  inode.gid = directory.mode & S_ISGID ? directory.gid : caller.gid();
-  inode.atime_ns = inode.mtime_ns = inode.ctime_ns = inode.btime_ns = clock_.WallNs();
+  Inode inode = NewInode(directory, name, S_IFREG | (mode & 07777), caller);
   const bool posix = PolicyAt(directory, PathTo(parent, name), false) == PathPolicy::kPosix;
   inode.state = posix ? FileState::kPosix : FileState::kOpen;
   FilePtr file = PFS_TRY(NewFile(inode, caller, may_wait));

@@ -173,6 +173,23 @@ void Cache::TouchDirectory(IndexTxn& txn, Ino directory, int64_t now_ns) {
   (void)txn.Put(*inode).ok();
 }
 
+// What a new name gets: the caller's, but for the group that a directory hands down.
+Inode Cache::NewInode(const Inode& directory, std::string_view name, uint32_t mode,
+                      const Caller& caller) const {
+  Inode inode;
+  inode.parent = directory.ino;
+  inode.name = name;
+  inode.mode = mode;
+  inode.uid = caller.uid();
+  inode.gid = caller.gid();
+  if (directory.mode & S_ISGID) {
+    inode.gid = directory.gid;
+    if (S_ISDIR(mode)) inode.mode |= S_ISGID;
+  }
+  inode.atime_ns = inode.mtime_ns = inode.ctime_ns = inode.btime_ns = clock_.WallNs();
+  return inode;
+}
+
 Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
                               std::string_view target, const Caller& caller, bool may_wait) {
   PFS_TRY(CheckName(parent, name));
@@ -182,19 +199,8 @@ Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
   if (!open_.Provisional(parent, name).empty() || index_->Lookup(parent, name).ok())
     return Code::kExists;
   InodeClaim claim = PFS_TRY(ClaimInode(may_wait));
-  const int64_t now = clock_.WallNs();
-  Inode inode;
+  Inode inode = NewInode(directory, name, mode, caller);
   inode.ino = PFS_TRY(index_->NextIno());
-  inode.parent = parent;
-  inode.name = name;
-  inode.mode = mode;
-  inode.uid = caller.uid();
-  inode.gid = caller.gid();
-  if (directory.mode & S_ISGID) {
-    inode.gid = directory.gid;
-    if (S_ISDIR(mode)) inode.mode |= S_ISGID;
-  }
-  inode.atime_ns = inode.mtime_ns = inode.ctime_ns = inode.btime_ns = now;
   inode.target = target;
   inode.size = target.size();
   if (S_ISDIR(mode)) {
@@ -206,7 +212,7 @@ Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
   PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
     PFS_TRY(txn.Get(parent));
     PFS_TRY(txn.Insert(inode));
-    TouchDirectory(txn, parent, now);
+    TouchDirectory(txn, parent, inode.mtime_ns);
     return Ok();
   }));
   claim.Keep();

@@ -65,6 +65,7 @@ struct File {
   bool native_direct = false;         // [table] and by the kernel alone, so it may have met EINVAL
   bool renamed = false;               // [table] has got its final name, as far as one can know
   bool nameless = false;              // [table] unlinked or replaced: goes with its last handle
+  bool unnamed = false;               // [table] nameless from the start, and may yet get a name
   bool replaced = false;              // [table] nameless because another file took the name
   uint32_t readers = 0, writers = 0;  // [table] open handles
   bool settled = true;                // [table] no writer's last close waits to be worked off

@@ -25,6 +25,7 @@ void Cache::Removed(const Removal& removal, bool replaced) {
   inodes_.Subtract(removal.inodes.size());
   for (const Inode& inode : removal.inodes) {
     if (!inode.IsFile()) {
+      RememberGone(inode);
       for (auto& drive : drives_->drives()) {
         if (!drive->failed()) (void)drive->Note(drive->RemoveRecord(inode.ino)).ok();
       }

@@ -10,6 +10,12 @@ Status Cache::Rename(Ino parent, std::string_view name, Ino new_parent, std::str
                      unsigned flags, const Caller& caller) {
   PFS_TRY(CheckName(new_parent, new_name));
   if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) return Code::kInvalid;
+  if (flags & RENAME_EXCHANGE) {
+    // Renaming publishes, and here both are renamed.
+    PFS_TRY(PublishInPlace(parent, name, caller));
+    PFS_TRY(PublishInPlace(new_parent, new_name, caller));
+    return Exchange(parent, name, new_parent, new_name);
+  }
   const std::vector<FilePtr> provisional = open_.Provisional(parent, name);
   FilePtr own = ChooseFor(caller, provisional, index_->Lookup(parent, name).ok());
   if (own) {
@@ -23,13 +29,27 @@ Status Cache::Rename(Ino parent, std::string_view name, Ino new_parent, std::str
       writers = own->writers;
     }
     if (still) {
-      if (flags & RENAME_EXCHANGE) return Status(Code::kInvalid, "one name is still being written");
       PFS_TRY(Publish(own, new_parent, new_name, (flags & RENAME_NOREPLACE) == 0, writers == 0));
       return writers == 0 ? Seal(own) : Ok();
     }
   }
-  if (flags & RENAME_EXCHANGE) return Exchange(parent, name, new_parent, new_name);
   return RenamePublished(parent, name, new_parent, new_name, flags);
+}
+
+// Publishes what the caller is writing under that name, if anything.
+Status Cache::PublishInPlace(Ino parent, std::string_view name, const Caller& caller) {
+  FilePtr own =
+      ChooseFor(caller, open_.Provisional(parent, name), index_->Lookup(parent, name).ok());
+  if (!own) return Ok();
+  MutexLock change(own->change);
+  uint32_t writers;
+  {
+    MutexLock lock(open_.mutex);
+    if (!own->provisional || own->nameless) return Ok();
+    writers = own->writers;
+  }
+  PFS_TRY(Publish(own, parent, name, true, writers == 0));
+  return writers == 0 ? Seal(own) : Ok();
 }
 
 // A file that gets or loses the policy `posix` by its new name.

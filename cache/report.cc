@@ -1,6 +1,10 @@
 // Report: what stats, metrics and locate show.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
+#include "cache/base/memory.h"
+#include "cache/base/rarely.h"
 #include "cache/cache.h"
 
 namespace prefixfs {
@@ -24,6 +28,18 @@ const char* StateName(FileState state) {
 }
 
 }  // namespace
+
+void Cache::NoteShortage(const Status& status) {
+  if (status.Is(Code::kNoMemory)) LogNoMemory();
+  if (!status.Is(Code::kNoDescriptors)) return;
+  counters_.no_descriptors.fetch_add(1, std::memory_order_relaxed);
+  static Rarely rarely;
+  if (!rarely.Now()) return;
+  spdlog::error(
+      "a file was not opened: {}; raise the daemon's limit (LimitNOFILE of its service, ulimit -n; "
+      "fs.nr_open and fs.file-max bound it) or have clients keep fewer files open",
+      status.message());
+}
 
 std::string Cache::PathOf(Ino ino) {
   std::vector<std::string> parts;

@@ -54,23 +54,36 @@ Result<Entry> Cache::LookupAgain(const Retry& retry, Ino parent, std::string_vie
                                  double* negative_timeout_s) {
   FilePtr version = retry.version;
   if (version) {
-    bool same;
+    bool same, unused;
     {
       MutexLock lock(open_.mutex);
       same = version->provisional && version->inode.parent == parent && version->inode.name == name;
+      unused = version->readers + version->writers == 0 && !version->published;
     }
-    if (!same) {
+    if (!same && unused) {
       {
         MutexLock change(version->change);
         Drop(version);
       }
       Forget(version);
-      version = nullptr;
     }
+    if (!same) version = nullptr;
   }
   if (!version && found.ok() && found->IsFile() && found->state != FileState::kPosix) {
     // Fails only for lack of space or a lost drive; the open that follows then says so.
     (void)MakeVersion(*found, retry.truncate, caller, false, &version).ok();
+  }
+  if (!version && !found.ok()) {
+    // Not published, and being written by the caller: cutting it takes a file of its own too.
+    if (FilePtr own = ChooseFor(caller, open_.Provisional(parent, name), false)) {
+      if (!retry.truncate) return Lookup(parent, name, caller, negative_timeout_s);
+      Inode base;
+      {
+        MutexLock lock(open_.mutex);
+        base = own->inode;
+      }
+      (void)MakeVersion(base, true, caller, false, &version).ok();
+    }
   }
   if (!version) {
     if (!found.ok()) {
@@ -85,6 +98,13 @@ Result<Entry> Cache::LookupAgain(const Retry& retry, Ino parent, std::string_vie
       return Code::kNotFound;
     }
     return Lookup(parent, name, caller, negative_timeout_s);
+  }
+  {
+    // Until it is opened: where another looks the same name up, the kernel may ask once more.
+    MutexLock lock(side_mutex_);
+    retries_[caller.tid()] =
+        Retry{version, retry.truncate, clock_.MonotonicNs() + kRetryNs, parent, std::string(name)};
+    retry_count_.store(retries_.size(), std::memory_order_release);
   }
   Entry entry = OpenEntry(version);
   entry.entry_timeout_s = entry.attr_timeout_s = 0;

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "cache/base/descriptors.h"
 #include "cache/cache.h"
 
 namespace prefixfs {
@@ -15,9 +16,7 @@ namespace {
 bool WantsWrite(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0; }
 
 void SetMtime(int fd, int64_t mtime_ns) {
-  const timespec times[2] = {
-      {0, UTIME_OMIT},
-      {static_cast<time_t>(mtime_ns / kNsPerSecond), static_cast<long>(mtime_ns % kNsPerSecond)}};
+  const timespec times[2] = {{0, UTIME_OMIT}, ToTimespec(mtime_ns)};
   (void)::futimens(fd, times);
 }
 
@@ -77,6 +76,10 @@ Status Cache::MakeVersion(const Inode& base, bool truncate, const Caller& caller
   Result<Fd> fd = truncate || !drive->supports_reflink()
                       ? drive->Create(file->inode.block)
                       : drive->Clone(source->get(), file->inode.block);
+  if (const Status room = fd.ok() ? LeavesReserve(*fd) : Ok(); !room.ok()) {
+    (void)drive->Note(drive->Unlink(file->inode.block, false)).ok();
+    fd = room;
+  }
   if (!fd.ok()) {
     budget_->Unreserve(bytes);
     drives_->AddQueued(drive->slot(), -static_cast<int64_t>(bytes));
@@ -124,10 +127,12 @@ Result<HandlePtr> Cache::OpenToWrite(Ino ino, int flags, const Caller& caller, b
   FilePtr file = open_.Find(ino);
   if (file) {
     MutexLock change(file->change);
+    // Nobody but its writer's children can have come by a name that is not published.
+    const bool inherited = !file->published && caller.DescendsFrom(file->owner);
     bool own;
     {
       MutexLock lock(open_.mutex);
-      own = file->owner_tid == caller.tid() || file->owner == caller.process();
+      own = inherited || file->owner_tid == caller.tid() || file->owner == caller.process();
       // A writer that truncates while another writes gets a version of its own; so does a stranger.
       if (file->writers > 0 && (flags & O_TRUNC)) own = false;
       if (file->sealed() || (file->nameless && file->writers == 0)) own = false;
@@ -136,14 +141,16 @@ Result<HandlePtr> Cache::OpenToWrite(Ino ino, int flags, const Caller& caller, b
     if (own) {
       if ((flags & O_TRUNC) && !(file->base != 0 && file->modified)) PFS_TRY(Truncate(file, 0));
       MutexLock lock(open_.mutex);
-      if (open_.FindLocked(ino) != file) return Code::kStale;
-      if (!file->posix() && file->published && !file->provisional) {
-        // Visible but not sealed yet: it is its writer's again, until the next flush.
-        file->provisional = true;
-        file->flushed = false;
-        open_.AddProvisionalLocked(file);
+      // Otherwise its last handle went a moment ago, and it is opened as the index has it.
+      if (open_.FindLocked(ino) == file) {
+        if (!file->posix() && file->published && !file->provisional) {
+          // Visible but not sealed yet: it is its writer's again, until the next flush.
+          file->provisional = true;
+          file->flushed = false;
+          open_.AddProvisionalLocked(file);
+        }
+        return Attach(file, true, caller);
       }
-      return Attach(file, true, caller);
     }
   }
   Result<Inode> found = index_->Get(ino);
@@ -171,6 +178,7 @@ Result<HandlePtr> Cache::OpenPosix(const Inode& inode, int flags, const Caller& 
   file->remeasure = remeasure;
   Result<Fd> fd = drive->OpenWritable(inode.block, true);
   if (!fd.ok()) return drive->Note(fd.status());
+  PFS_TRY(LeavesReserve(*fd));
   file->fd = std::move(fd).value();
   HandlePtr handle;
   {
@@ -259,7 +267,8 @@ Result<HandlePtr> Cache::OpenReplaced(Ino ino, const Caller& caller) {
   {
     MutexLock lock(open_.mutex);
     FilePtr file = open_.FindLocked(ino);
-    if (file && file->published) return Attach(file, false, caller);
+    // Never published and still written: whoever comes by its descriptor means just this file.
+    if (file && (file->published || file->writers > 0)) return Attach(file, false, caller);
   }
   FilePtr file = TakeLingering(ino);
   if (!file) return Code::kStale;

@@ -182,6 +182,7 @@ std::string Control::Stats() {
   json["torn_writes"] = counters.torn.load();
   json["versions"] = counters.versions.load();
   json["no_space"] = counters.no_space.load();
+  json["no_descriptors"] = counters.no_descriptors.load();
   json["reaped_directories"] = counters.reaped_directories.load();
   json["drives"] = Json::array();
   for (const auto& drive : report.drives) {

@@ -27,6 +27,11 @@ inline int ErrnoOf(const Status& status) {
       return ENOSPC;
     case Code::kRejected:
       return EAGAIN;
+    case Code::kNoMemory:
+      return ENOMEM;
+    // Not EMFILE: the limit is not the client's own.
+    case Code::kNoDescriptors:
+      return ENFILE;
     case Code::kInvalid:
       return EINVAL;
     case Code::kUnsupported:

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "cache/base/memory.h"
+
 namespace prefixfs {
 namespace {
 // linux/fuse.h of kernel 6.9, which older headers lack.
@@ -25,6 +27,17 @@ uint32_t LargestRequest() {
   if (uint32_t value = 0; limit >> value) pages = value;
   return std::clamp(pages, 32u, kMaxIo / kPage) * kPage;
 }
+
+// An operation as libfuse may call it: no exception goes up into C. A request that runs out of
+// memory is answered ENOMEM by its Request.
+template <auto kOperation>
+struct Guarded;
+template <typename... Args, void (*kOperation)(fuse_req_t, Args...)>
+struct Guarded<kOperation> {
+  static void Call(fuse_req_t req, Args... args) {
+    (void)SurvivesNoMemory([&] { kOperation(req, args...); });
+  }
+};
 }  // namespace
 
 Filesystem::Filesystem(Cache& cache, const std::string& mount_point)
@@ -168,13 +181,9 @@ struct stat ToStat(const Inode& inode) {
   st.st_size = static_cast<off_t>(inode.size);
   st.st_blocks = static_cast<blkcnt_t>(inode.allocated / 512);
   st.st_blksize = 4096;
-  auto set = [](timespec& to, int64_t ns) {
-    to.tv_sec = ns / kNsPerSecond;
-    to.tv_nsec = ns % kNsPerSecond;
-  };
-  set(st.st_atim, inode.atime_ns);
-  set(st.st_mtim, inode.mtime_ns);
-  set(st.st_ctim, inode.ctime_ns);
+  st.st_atim = ToTimespec(inode.atime_ns);
+  st.st_mtim = ToTimespec(inode.mtime_ns);
+  st.st_ctim = ToTimespec(inode.ctime_ns);
   return st;
 }
 
@@ -196,39 +205,41 @@ const fuse_lowlevel_ops& Filesystem::Operations() {
     o.init = [](void* data, fuse_conn_info* connection) {
       static_cast<Filesystem*>(data)->Init(connection);
     };
-    o.lookup = ops::Lookup;
-    o.forget = ops::Forget;
-    o.forget_multi = ops::ForgetMulti;
-    o.mknod = ops::Mknod;
-    o.mkdir = ops::Mkdir;
-    o.symlink = ops::Symlink;
-    o.readlink = ops::Readlink;
-    o.unlink = ops::Unlink;
-    o.rmdir = ops::Rmdir;
-    o.rename = ops::Rename;
-    o.link = ops::Link;
-    o.create = ops::Create;
-    o.open = ops::Open;
-    o.flush = ops::Flush;
-    o.release = ops::Release;
-    o.read = ops::Read;
-    o.write_buf = ops::WriteBuf;
-    o.fsync = ops::Fsync;
-    o.fallocate = ops::Fallocate;
-    o.lseek = ops::Lseek;
-    o.getattr = ops::Getattr;
-    o.setattr = ops::Setattr;
-    o.statfs = ops::Statfs;
-    o.ioctl = ops::Ioctl;
-    o.opendir = ops::Opendir;
-    o.readdir = ops::Readdir;
-    o.readdirplus = ops::Readdirplus;
-    o.releasedir = ops::Releasedir;
-    o.fsyncdir = ops::Fsyncdir;
-    o.setxattr = ops::Setxattr;
-    o.getxattr = ops::Getxattr;
-    o.listxattr = ops::Listxattr;
-    o.removexattr = ops::Removexattr;
+    o.lookup = Guarded<ops::Lookup>::Call;
+    o.forget = Guarded<ops::Forget>::Call;
+    o.forget_multi = Guarded<ops::ForgetMulti>::Call;
+    o.mknod = Guarded<ops::Mknod>::Call;
+    o.mkdir = Guarded<ops::Mkdir>::Call;
+    o.symlink = Guarded<ops::Symlink>::Call;
+    o.readlink = Guarded<ops::Readlink>::Call;
+    o.unlink = Guarded<ops::Unlink>::Call;
+    o.rmdir = Guarded<ops::Rmdir>::Call;
+    o.rename = Guarded<ops::Rename>::Call;
+    o.link = Guarded<ops::Link>::Call;
+    o.create = Guarded<ops::Create>::Call;
+    o.tmpfile = Guarded<ops::Tmpfile>::Call;
+    o.open = Guarded<ops::Open>::Call;
+    o.flush = Guarded<ops::Flush>::Call;
+    o.release = Guarded<ops::Release>::Call;
+    o.read = Guarded<ops::Read>::Call;
+    o.write_buf = Guarded<ops::WriteBuf>::Call;
+    o.fsync = Guarded<ops::Fsync>::Call;
+    o.fallocate = Guarded<ops::Fallocate>::Call;
+    o.lseek = Guarded<ops::Lseek>::Call;
+    o.getattr = Guarded<ops::Getattr>::Call;
+    o.statx = Guarded<ops::Statx>::Call;
+    o.setattr = Guarded<ops::Setattr>::Call;
+    o.statfs = Guarded<ops::Statfs>::Call;
+    o.ioctl = Guarded<ops::Ioctl>::Call;
+    o.opendir = Guarded<ops::Opendir>::Call;
+    o.readdir = Guarded<ops::Readdir>::Call;
+    o.readdirplus = Guarded<ops::Readdirplus>::Call;
+    o.releasedir = Guarded<ops::Releasedir>::Call;
+    o.fsyncdir = Guarded<ops::Fsyncdir>::Call;
+    o.setxattr = Guarded<ops::Setxattr>::Call;
+    o.getxattr = Guarded<ops::Getxattr>::Call;
+    o.listxattr = Guarded<ops::Listxattr>::Call;
+    o.removexattr = Guarded<ops::Removexattr>::Call;
     return o;
   }();
   return operations;

@@ -109,6 +109,7 @@ void Rename(fuse_req_t, fuse_ino_t, const char*, fuse_ino_t, const char*, unsign
 void Link(fuse_req_t, fuse_ino_t, fuse_ino_t, const char*);
 
 void Create(fuse_req_t, fuse_ino_t, const char*, mode_t, fuse_file_info*);
+void Tmpfile(fuse_req_t, fuse_ino_t, mode_t, fuse_file_info*);
 void Open(fuse_req_t, fuse_ino_t, fuse_file_info*);
 void Flush(fuse_req_t, fuse_ino_t, fuse_file_info*);
 void Release(fuse_req_t, fuse_ino_t, fuse_file_info*);
@@ -120,6 +121,7 @@ void Fallocate(fuse_req_t, fuse_ino_t, int, off_t, off_t, fuse_file_info*);
 void Lseek(fuse_req_t, fuse_ino_t, off_t, int, fuse_file_info*);
 
 void Getattr(fuse_req_t, fuse_ino_t, fuse_file_info*);
+void Statx(fuse_req_t, fuse_ino_t, int, int, fuse_file_info*);
 void Setattr(fuse_req_t, fuse_ino_t, struct stat*, int, fuse_file_info*);
 void Statfs(fuse_req_t, fuse_ino_t);
 void Ioctl(fuse_req_t, fuse_ino_t, unsigned, void*, fuse_file_info*, unsigned, const void*, size_t,

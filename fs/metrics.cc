@@ -138,6 +138,9 @@ std::string Control::Metrics() {
              c.torn.load()),
       Single("prefixfs_no_space_total", "Creates refused because nothing could be evicted.",
              kCounter, c.no_space.load()),
+      Single("prefixfs_no_descriptors_total",
+             "Opens refused because the daemon may open no more files.", kCounter,
+             c.no_descriptors.load()),
       Errors(stats_),
       Durations(stats_)};
   AddDrives(report, &families);

@@ -10,7 +10,7 @@ std::string_view OpName(Op op) {
       "symlink",  "unlink",    "rmdir",       "rename",     "link",     "open",      "create",
       "read",     "write",     "flush",       "release",    "fsync",    "fallocate", "lseek",
       "opendir",  "readdir",   "readdirplus", "releasedir", "fsyncdir", "statfs",    "setxattr",
-      "getxattr", "listxattr", "removexattr", "ioctl"};
+      "getxattr", "listxattr", "removexattr", "ioctl",      "tmpfile",  "statx"};
   static_assert(std::size(kNames) == static_cast<size_t>(Op::kCount));
   return kNames[static_cast<size_t>(op)];
 }

@@ -44,6 +44,8 @@ enum class Op : uint8_t {
   kListxattr,
   kRemovexattr,
   kIoctl,
+  kTmpfile,
+  kStatx,
   kCount
 };
 

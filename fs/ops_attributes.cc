@@ -1,4 +1,6 @@
 // getattr, setattr, statfs, ioctl
+#include <sys/stat.h>
+
 #include "fs/filesystem.h"
 
 namespace prefixfs::ops {
@@ -23,6 +25,30 @@ void ReplyAttributes(Request request, const Result<Entry>& entry) {
 const Handle* HandleOf(fuse_file_info* fi) {
   const OpenFile* open = OpenFileOf(fi);
   return open == nullptr ? nullptr : open->handle.get();
+}
+
+struct statx ToStatx(const Entry& entry) {
+  const Inode& inode = entry.inode;
+  struct statx stx {};
+  stx.stx_mask = STATX_BASIC_STATS | STATX_BTIME;
+  stx.stx_blksize = 4096;
+  stx.stx_nlink = entry.links;
+  stx.stx_uid = inode.uid;
+  stx.stx_gid = inode.gid;
+  stx.stx_mode = static_cast<uint16_t>(inode.mode);
+  stx.stx_ino = inode.ino;
+  stx.stx_size = inode.size;
+  stx.stx_blocks = inode.allocated / 512;
+  auto set = [](statx_timestamp& to, int64_t ns) {
+    const timespec time = ToTimespec(ns);
+    to.tv_sec = time.tv_sec;
+    to.tv_nsec = static_cast<uint32_t>(time.tv_nsec);
+  };
+  set(stx.stx_atime, inode.atime_ns);
+  set(stx.stx_btime, inode.btime_ns);
+  set(stx.stx_ctime, inode.ctime_ns);
+  set(stx.stx_mtime, inode.mtime_ns);
+  return stx;
 }
 
 AttributeChange ToChange(const struct stat& st, int to_set) {
@@ -50,6 +76,20 @@ void Getattr(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) {
   const Result<Entry> entry = Control::Owns(ino) ? fs.control().Attributes(ino)
                                                  : fs.cache().GetAttributes(ino, HandleOf(fi));
   ReplyAttributes(std::move(request), entry);
+}
+
+// Asked for where a client wants the time of birth, which is all that it adds.
+void Statx(fuse_req_t req, fuse_ino_t ino, int, int, fuse_file_info* fi) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kStatx);
+  const Result<Entry> entry = Control::Owns(ino) ? fs.control().Attributes(ino)
+                                                 : fs.cache().GetAttributes(ino, HandleOf(fi));
+  if (!entry.ok()) {
+    request.Error(ErrnoOfNode(entry.status()));
+    return;
+  }
+  struct statx stx = ToStatx(*entry);
+  request.With([&](fuse_req_t r) { return fuse_reply_statx(r, 0, &stx, entry->attr_timeout_s); });
 }
 
 void Setattr(fuse_req_t req, fuse_ino_t ino, struct stat* st, int to_set, fuse_file_info* fi) {

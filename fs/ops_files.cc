@@ -12,6 +12,7 @@ void FinishCreate(Filesystem& fs, Request request, const Caller& caller, Result<
   Status status = created.status();
   if (status.ok()) status = fs.Serve(request.get(), caller, std::move(created->handle), &fi);
   if (!status.ok()) {
+    fs.cache().NoteShortage(status);
     request.Done(status);
     return;
   }
@@ -25,6 +26,7 @@ void FinishOpen(Filesystem& fs, Request request, const Caller& caller, Result<Ha
   Status status = handle.status();
   if (status.ok()) status = fs.Serve(request.get(), caller, std::move(handle).value(), &fi);
   if (!status.ok()) {
+    fs.cache().NoteShortage(status);
     request.Fail(status);
     return;
   }
@@ -32,26 +34,45 @@ void FinishOpen(Filesystem& fs, Request request, const Caller& caller, Result<Ha
     fs.Unserve(&fi);
 }
 
+// Runs `create` (Cache, may wait) here, or where it may wait for the evictor.
+template <typename CreateIt>
+void Make(Filesystem& fs, Request request, const Caller& caller, fuse_ino_t parent,
+          fuse_file_info* fi, CreateIt create) {
+  if (Control::Owns(parent)) {
+    request.Error(EPERM);
+    return;
+  }
+  Result<Created> created = create(fs.cache(), false);
+  if (!created.status().Is(Code::kRejected)) {
+    FinishCreate(fs, std::move(request), caller, std::move(created), *fi);
+    return;
+  }
+  auto shared = std::make_shared<Request>(std::move(request));
+  fs.Defer([&fs, shared, caller, create = std::move(create), fi = *fi] {
+    FinishCreate(fs, std::move(*shared), caller, create(fs.cache(), true), fi);
+  });
+}
+
 }  // namespace
 
 void Create(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* fi) {
   Filesystem& fs = FilesystemOf(req);
   Request request = fs.Begin(req, Op::kCreate);
-  if (Control::Owns(parent)) {
-    request.Error(EPERM);
-    return;
-  }
   const Caller caller = fs.CallerOf(req);
-  Result<Created> created = fs.cache().Create(parent, name, mode, fi->flags, caller, false);
-  if (!created.status().Is(Code::kRejected)) {
-    FinishCreate(fs, std::move(request), caller, std::move(created), *fi);
-    return;
-  }
-  // Waits for the evictor, so elsewhere.
-  auto shared = std::make_shared<Request>(std::move(request));
-  fs.Defer([&fs, shared, parent, name = std::string(name), mode, fi = *fi, caller] {
-    FinishCreate(fs, std::move(*shared), caller,
-                 fs.cache().Create(parent, name, mode, fi.flags, caller, true), fi);
+  Make(
+      fs, std::move(request), caller, parent, fi,
+      [parent, name = std::string(name), mode, flags = fi->flags, caller](Cache& cache, bool wait) {
+        return cache.Create(parent, name, mode, flags, caller, wait);
+      });
+}
+
+// O_TMPFILE: a file that link may name.
+void Tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, fuse_file_info* fi) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kTmpfile);
+  const Caller caller = fs.CallerOf(req);
+  Make(fs, std::move(request), caller, parent, fi, [parent, mode, caller](Cache& cache, bool wait) {
+    return cache.CreateUnnamed(parent, mode, caller, wait);
   });
 }
 

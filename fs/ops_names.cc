@@ -61,13 +61,17 @@ void Forget(fuse_req_t req, fuse_ino_t ino, uint64_t) {
   Filesystem& fs = FilesystemOf(req);
   Request request = fs.Begin(req, Op::kForget);
   fs.nodes().Drop(ino);
+  fs.cache().Forgotten(ino);
   request.With([](fuse_req_t r) { return fuse_reply_none(r), 0; });
 }
 
 void ForgetMulti(fuse_req_t req, size_t count, fuse_forget_data* forgets) {
   Filesystem& fs = FilesystemOf(req);
   Request request = fs.Begin(req, Op::kForget);
-  for (size_t i = 0; i < count; ++i) fs.nodes().Drop(forgets[i].ino);
+  for (size_t i = 0; i < count; ++i) {
+    fs.nodes().Drop(forgets[i].ino);
+    fs.cache().Forgotten(forgets[i].ino);
+  }
   request.With([](fuse_req_t r) { return fuse_reply_none(r), 0; });
 }
 
@@ -140,8 +144,16 @@ void Rename(fuse_req_t req, fuse_ino_t parent, const char* name, fuse_ino_t new_
               : fs.cache().Rename(parent, name, new_parent, new_name, flags, fs.CallerOf(req)));
 }
 
-void Link(fuse_req_t req, fuse_ino_t, fuse_ino_t, const char*) {
-  FilesystemOf(req).Begin(req, Op::kLink).Error(EPERM);
+// Only for what O_TMPFILE made.
+void Link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char* name) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, Op::kLink);
+  if (Control::Owns(ino) || Control::Owns(parent)) {
+    request.Error(EPERM);
+    return;
+  }
+  const Result<Entry> entry = fs.cache().Link(ino, parent, name);
+  ReplyNode(std::move(request), entry);
 }
 
 }  // namespace prefixfs::ops

@@ -1,5 +1,6 @@
 // Request: one FUSE request on its way to exactly one reply. Counts and times the operation; a
-// request that is destroyed without a reply answers EIO, so that no client waits for ever.
+// request that is destroyed without a reply was unwound for want of memory and answers ENOMEM, so
+// that no client waits for ever.
 //
 // Threads: owned by one thread at a time; may be moved to another.
 #pragma once
@@ -27,7 +28,7 @@ class Request {
   Request& operator=(const Request&) = delete;
   Request& operator=(Request&&) = delete;
   ~Request() {
-    if (req_ != nullptr) Error(EIO);
+    if (req_ != nullptr) Error(ENOMEM);
   }
 
   fuse_req_t get() const { return req_; }

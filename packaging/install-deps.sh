@@ -31,7 +31,7 @@ build_packages=(
   libgtest-dev libgmock-dev # the quick start's workload program is built among the tests
 )
 test_packages=(
-  libbenchmark-dev xfsprogs e2fsprogs attr fio kmod util-linux
+  libbenchmark-dev xfsprogs e2fsprogs attr fio stress-ng kmod util-linux
   clang lld libclang-rt-14-dev llvm clang-format procps
 )
 

@@ -11,7 +11,10 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <string>
+#include <system_error>
+#include <utility>
 
 #include "cache/cache.h"
 #include "fs/session.h"
@@ -67,9 +70,12 @@ Status StartLog(const Config& config) {
 void RaiseDescriptorLimit() {
   rlimit limit;
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
-    spdlog::warn("descriptors stay limited to {}", limit.rlim_cur);
+  const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    spdlog::warn("open files stay limited to {}", before);
+    return;
+  }
+  spdlog::info("at most {} open files ({} before)", limit.rlim_cur, before);
 }
 
 // DIR/daemon.pid: for `prefixfs umount` and for the message of a second daemon on the same
@@ -100,6 +106,20 @@ Status Serve(const MountOptions& options, Ready& ready) {
   return served.ok() ? closed : served;
 }
 
+// What the system refuses while the daemon starts is an error like any other. Later on, requests
+// and background threads answer for themselves (cache/base/memory.h), and no thread is needed any
+// more.
+Status ServeWithin(const MountOptions& options, Ready& ready) {
+  try {
+    return Serve(options, ready);
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kNoMemory, "not enough memory to start");
+  } catch (const std::system_error& error) {
+    return Status(Code::kRejected, std::string("no thread could be started (") + error.what() +
+                                       "): raise TasksMax of the service, or ulimit -u");
+  }
+}
+
 int Main(int argc, char** argv) {
   Result<MountOptions> options = ParseMountOptions(argc, argv, "prefixfsd");
   if (!options.ok()) {
@@ -108,7 +128,7 @@ int Main(int argc, char** argv) {
   }
   Ready ready(options->ready_fd);
   Status status = StartLog(options->config);
-  if (status.ok()) status = Serve(*options, ready);
+  if (status.ok()) status = ServeWithin(*options, ready);
   if (!status.ok()) {
     spdlog::error("{}", status.ToString());
     ready.Say(status.message().empty() ? status.ToString() : status.message());

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 
 namespace prefixfs {
 
@@ -36,5 +37,12 @@ inline const Clock& Clock::Real() {
 
 constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kNsPerSecond = 1'000'000'000;
+
+// Also of times before 1970, whose nanoseconds still count upwards.
+inline timespec ToTimespec(int64_t ns) {
+  int64_t seconds = ns / kNsPerSecond;
+  if (ns % kNsPerSecond < 0) --seconds;
+  return {static_cast<time_t>(seconds), static_cast<long>(ns - seconds * kNsPerSecond)};
+}
 
 }  // namespace prefixfs

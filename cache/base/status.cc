@@ -27,11 +27,13 @@ Code CodeOf(int error) {
     case EDQUOT:
       return Code::kNoSpace;
     case EAGAIN:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
     case EBUSY:
       return Code::kRejected;
+    case ENOMEM:
+      return Code::kNoMemory;
+    case EMFILE:
+    case ENFILE:
+      return Code::kNoDescriptors;
     case EROFS:
     case ENODEV:
     case ENXIO:
@@ -87,6 +89,10 @@ std::string_view CodeName(Code code) {
       return "no space";
     case Code::kRejected:
       return "rejected";
+    case Code::kNoMemory:
+      return "no memory";
+    case Code::kNoDescriptors:
+      return "no descriptors";
     case Code::kCorrupt:
       return "corrupt";
     case Code::kUnavailable:

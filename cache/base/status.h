@@ -13,17 +13,19 @@ namespace prefixfs {
 
 enum class Code {
   kOk,
-  kNotFound,      // no such name, block or key
-  kExists,        // the name is taken
-  kNotEmpty,      // a directory still has entries
-  kNotDirectory,  // a path component is no directory
-  kIsDirectory,   // a file was asked for
-  kStale,         // the incarnation asked for is not the one to use: look the name up again
-  kDenied,        // not permitted, whoever asks
-  kNoSpace,       // nothing can be evicted to make room
-  kRejected,      // a bounded queue or limit is full: not now
-  kCorrupt,       // a checksum or format does not hold
-  kUnavailable,   // a drive or peer is gone
+  kNotFound,       // no such name, block or key
+  kExists,         // the name is taken
+  kNotEmpty,       // a directory still has entries
+  kNotDirectory,   // a path component is no directory
+  kIsDirectory,    // a file was asked for
+  kStale,          // the incarnation asked for is not the one to use: look the name up again
+  kDenied,         // not permitted, whoever asks
+  kNoSpace,        // nothing can be evicted to make room
+  kRejected,       // a bounded queue or limit is full: not now
+  kNoMemory,       // this process may have no more memory
+  kNoDescriptors,  // this process, or the system, may open no more files
+  kCorrupt,        // a checksum or format does not hold
+  kUnavailable,    // a drive or peer is gone
   kTimedOut,
   kInvalid,  // the argument or configuration is wrong
   kUnsupported,

@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "cache/base/memory.h"
 #include "cache/base/mutex.h"
 
 namespace prefixfs {
@@ -18,7 +19,7 @@ class Ticker {
 
   void Start(int64_t interval_ms, std::function<void()> tick) {
     thread_ = std::thread([this, interval_ms, tick = std::move(tick)] {
-      while (WaitTurn(interval_ms)) tick();
+      while (WaitTurn(interval_ms)) (void)SurvivesNoMemory(tick);
     });
   }
   void Wake() PFS_EXCLUDES(mutex_) {

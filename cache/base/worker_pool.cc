@@ -1,9 +1,22 @@
 #include "cache/base/worker_pool.h"
 
+#include <spdlog/spdlog.h>
+
+#include <system_error>
+
+#include "cache/base/memory.h"
+
 namespace prefixfs {
 
 WorkerPool::WorkerPool(size_t threads, size_t max_queued) : max_queued_(max_queued) {
-  for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  threads_.reserve(threads);
+  try {
+    for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  } catch (const std::system_error& error) {
+    // Fewer do the work as well; none at all is for the caller to report.
+    if (threads_.empty()) throw;
+    spdlog::warn("{} of {} worker threads: {}", threads_.size(), threads, error.what());
+  }
 }
 
 WorkerPool::~WorkerPool() {
@@ -33,7 +46,7 @@ void WorkerPool::Run() {
       work = std::move(queue_.front());
       queue_.pop_front();
     }
-    work();
+    (void)SurvivesNoMemory(work);
   }
 }
 

@@ -15,6 +15,8 @@ namespace prefixfs {
 
 class WorkerPool {
  public:
+  // Makes do with fewer threads where the system gives no more; throws std::system_error if it
+  // gives none.
   WorkerPool(size_t threads, size_t max_queued);
   ~WorkerPool();
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 namespace prefixfs {
 namespace {
 
-constexpr size_t kMaxBatch = 256;
 // Less free than this and a short write was for lack of space.
 constexpr uint64_t kFullBelowBytes = 4 << 20;
 
@@ -23,7 +23,12 @@ Status GroupCommit::Run(const Change& change) {
   if (InsideChange()) return {Code::kInvalid, "index: a change within a change"};
   Pending self(change);
   mutex_.lock();
-  queue_.push_back(&self);
+  try {
+    queue_.push_back(&self);
+  } catch (const std::bad_alloc&) {
+    mutex_.unlock();
+    return Code::kNoMemory;
+  }
   while (!self.done) {
     if (leading_) {
       self.wake.Wait(mutex_);
@@ -31,14 +36,18 @@ Status GroupCommit::Run(const Change& change) {
     }
     leading_ = true;
     const size_t count = std::min(queue_.size(), kMaxBatch);
-    const Batch batch(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(count));
+    batch_.assign(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(count));
     queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(count));
     mutex_.unlock();
-    Execute(batch);
+    try {
+      Execute(batch_);
+    } catch (const std::bad_alloc&) {
+      FailRest(batch_, Code::kNoMemory);
+    }
     mutex_.lock();
     leading_ = false;
     // Under the mutex: a Pending is gone as soon as its thread sees `done`.
-    for (Pending* pending : batch) {
+    for (Pending* pending : batch_) {
       pending->done = true;
       pending->wake.NotifyOne();
     }

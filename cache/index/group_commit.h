@@ -36,7 +36,9 @@ class GroupCommit {
         tables_(tables),
         name_hash_(name_hash),
         inos_(inos),
-        directory_fd_(directory_fd) {}
+        directory_fd_(directory_fd) {
+    batch_.reserve(kMaxBatch);
+  }
 
   void LearnModels(ModelIds known) { known_models_ = std::move(known); }  // before Run
   // Returns what the change returned, or why it could not be committed.
@@ -55,6 +57,7 @@ class GroupCommit {
     CondVar wake;
   };
   using Batch = std::vector<Pending*>;
+  static constexpr size_t kMaxBatch = 256;
   enum class Outcome { kFinished, kRunAgain, kGrow, kTooMuch };
 
   void Execute(const Batch& batch);
@@ -76,6 +79,7 @@ class GroupCommit {
   InoSource& inos_;
   const int directory_fd_;
   ModelIds known_models_;  // touched by the leader only
+  Batch batch_;            // likewise; never grows, so that taking a batch needs no memory
 
   Mutex mutex_;
   bool leading_ PFS_GUARDED_BY(mutex_) = false;

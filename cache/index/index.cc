@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <new>
 
 #include "cache/base/clock.h"
 #include "cache/index/index_impl.h"
@@ -193,8 +194,15 @@ Result<std::vector<std::pair<uint32_t, std::string>>> IndexImpl::Models() const 
   return TableReader(txn.get(), tables_, name_hash_).Models();
 }
 
+// Other threads' changes share the commit, so none may unwind through it.
 Status IndexImpl::Update(const std::function<Status(IndexTxn&)>& change) {
-  return commits_->Run(change);
+  return commits_->Run([&change](IndexTxn& txn) -> Status {
+    try {
+      return change(txn);
+    } catch (const std::bad_alloc&) {
+      return Code::kNoMemory;
+    }
+  });
 }
 
 Result<Ino> IndexImpl::NextIno() {

@@ -11,6 +11,9 @@
 namespace prefixfs {
 namespace {
 
+// Inodes kept free, for what is made between two looks.
+constexpr uint64_t kSpareFiles = 1024;
+
 bool DeviceIsGone(const Status& status) {
   return status.Is(Code::kUnavailable) || status.Is(Code::kIo);
 }
@@ -135,6 +138,8 @@ void DriveSet::RefreshSpace() {
     const DriveSpace& shared = seen.try_emplace(space.value().fs_id, space.value()).first->second;
     states_[i]->total_bytes = shared.total_bytes;
     states_[i]->free_bytes = shared.free_bytes;
+    states_[i]->total_files = shared.total_files;
+    states_[i]->free_files = shared.free_files;
     states_[i]->placed_bytes = 0;
   }
 }
@@ -146,6 +151,16 @@ uint64_t DriveSet::TotalBytes() const {
     if (counted.insert(state->fs_id).second) total += state->total_bytes.load();
   }
   return total;
+}
+
+uint64_t DriveSet::MissingFiles(uint16_t slot) const {
+  for (size_t i = 0; i < drives_.size(); ++i) {
+    if (drives_[i]->slot() != slot || drives_[i]->failed()) continue;
+    const uint64_t spare = std::min(kSpareFiles, states_[i]->total_files.load() / 16);
+    const uint64_t free = states_[i]->free_files.load();
+    return free < spare ? spare - free : 0;
+  }
+  return 0;
 }
 
 int64_t DriveSet::Headroom(uint16_t slot, const SizeSpec& min_free) const {

@@ -45,6 +45,9 @@ class DriveSet {
   // what is queued on any drive of that filesystem, less `min_free`. May be negative; 0 for an
   // unknown or failed drive.
   int64_t Headroom(uint16_t slot, const SizeSpec& min_free) const;
+  // How many files must go from the filesystem behind `slot` for it to have some inodes to spare,
+  // as of the last refresh. 0 where inodes are made at need.
+  uint64_t MissingFiles(uint16_t slot) const;
 
  private:
   DriveSet() = default;
@@ -53,6 +56,8 @@ class DriveSet {
   struct State {
     std::atomic<uint64_t> total_bytes{0};
     std::atomic<uint64_t> free_bytes{0};
+    std::atomic<uint64_t> total_files{0};
+    std::atomic<uint64_t> free_files{0};
     std::atomic<int64_t> queued_bytes{0};
     std::atomic<uint64_t> placed_bytes{
         0};  // since the last refresh, which is when `free` knows of them

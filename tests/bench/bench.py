@@ -82,14 +82,15 @@ def native(backing, _work, _options):
 
 
 @contextlib.contextmanager
-def passthrough_hp(backing, work, _options, *arguments):
+def passthrough_hp(backing, work, _options, *arguments, ring=False):
     program = TOP / "build/deps/libfuse/bin/passthrough_hp"
     if not program.exists():
         raise BenchError("absent: libfuse is the system's own, which comes without its examples")
     mount = work / (backing.name + ".mnt")
     mount.mkdir()
     with open(work / "passthrough_hp.log", "wb") as log:
-        process = subprocess.Popen([program, "--foreground", *arguments, backing, mount], stdout=log, stderr=log)
+        process = subprocess.Popen([program, "--foreground", *arguments, backing, mount], stdout=log, stderr=log,
+                                   env={**os.environ, "FUSE_URING_ENABLE": "1" if ring else "0"})
     try:
         deadline = time.monotonic() + MOUNT_BOUND_S
         while not os.path.ismount(mount):
@@ -124,6 +125,16 @@ def prefixfs(backing, work, options, *more):
 
 
 @contextlib.contextmanager
+def passthrough_hp_ring(backing, work, options):
+    switch = pathlib.Path("/sys/module/fuse/parameters/enable_uring")
+    if not switch.exists():
+        raise BenchError("absent: this kernel has no FUSE over io_uring")
+    switch.write_text("Y")  # as the daemon of PrefixFS does
+    with passthrough_hp(backing, work, options, ring=True) as mount:
+        yield mount
+
+
+@contextlib.contextmanager
 def passthrough_hp_served(backing, work, options):
     with passthrough_hp(backing, work, options, "--nopassthrough") as mount:
         yield mount
@@ -135,7 +146,8 @@ def prefixfs_served(backing, work, options):
         yield mount
 
 
-SYSTEMS = {"native XFS": native, "passthrough_hp": passthrough_hp, "PrefixFS": prefixfs}
+SYSTEMS = {"native XFS": native, "passthrough_hp": passthrough_hp, "passthrough_hp, io_uring": passthrough_hp_ring,
+           "PrefixFS": prefixfs}
 # As on a kernel without passthrough. The first is what the others are compared with.
 SERVED = {"passthrough_hp --nopassthrough": passthrough_hp_served, "PrefixFS, passthrough off": prefixfs_served}
 SERVED_MEASURES = ("read_hot", "read_direct", "write_2m", "odd_small", "odd_large")

@@ -162,6 +162,23 @@ double FirstStat(const Options& o) {
   });
 }
 
+// What vLLM asks of each block before it reads or writes it; names that the kernel does not know.
+double AccessNew(const Options& o) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < o.names; ++i) paths.push_back(NameFile(o, i));
+  return MedianUs(o.names, [&](int i) {
+    if (::access(paths[static_cast<size_t>(i)].c_str(), F_OK) != 0) Die("access");
+  });
+}
+
+double AccessAbsent(const Options& o) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < o.names; ++i) paths.push_back(o.dir + "/absent" + std::to_string(i) + ".bin");
+  return MedianUs(o.names, [&](int i) {
+    if (::access(paths[static_cast<size_t>(i)].c_str(), F_OK) == 0) Die("an absent name is there");
+  });
+}
+
 double ReadFile(const Options& o) {
   Buffer buffer = MakeBuffer(kFileBytes);
   std::vector<std::string> paths;
@@ -271,6 +288,8 @@ const std::vector<Measure>& Measures() {
       {"write_8m", "write + rename, 8 MiB blocks", "GiB/s", false, Write8},
       {"open_close", "open + close of a block, p50", "us", false, OpenClose},
       {"first_stat", "first stat of a name, p50", "us", true, FirstStat},
+      {"access_new", "access() of a new name, p50", "us", true, AccessNew},
+      {"access_absent", "access() of an absent name, p50", "us", true, AccessAbsent},
       {"read_1m", "whole 1 MiB file (open fstat pread close), p50", "us", false, ReadFile},
       {"odd_small", "read 16 files of 70,273 B, O_DIRECT where taken", "GiB/s", false,
        ReadOddSmall},

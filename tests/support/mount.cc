@@ -17,15 +17,17 @@
 
 namespace prefixfs::support {
 
-bool NativeMode() {
-  const char* value = getenv("PREFIXFS_TEST_NATIVE");
-  return value != nullptr && std::string(value) == "1";
+namespace {
+std::string FromEnvironment(const char* name, const char* otherwise) {
+  const char* value = getenv(name);
+  return value != nullptr ? value : otherwise;
 }
+}  // namespace
 
-bool ServedMode() {
-  const char* value = getenv("PREFIXFS_TEST_PASSTHROUGH");
-  return value != nullptr && std::string(value) == "off";
-}
+bool NativeMode() { return FromEnvironment("PREFIXFS_TEST_NATIVE", "") == "1"; }
+bool ServedMode() { return FromEnvironment("PREFIXFS_TEST_PASSTHROUGH", "") == "off"; }
+bool DevFuseMode() { return FromEnvironment("PREFIXFS_TEST_IO_URING", "") == "off"; }
+std::string DefaultFilesystem() { return FromEnvironment("PREFIXFS_TEST_FILESYSTEM", "xfs"); }
 
 std::string ToolPath(const std::string& name) {
   const char* other = getenv("PREFIXFS_TOOLS");  // another build's programs
@@ -80,6 +82,7 @@ void Mount::Start() {
     argv.insert(argv.end(), {"--set", assignment});
   }
   if (ServedMode()) argv.insert(argv.end(), {"--set", "passthrough=off"});
+  if (DevFuseMode()) argv.insert(argv.end(), {"--set", "io_uring=off"});
   for (const std::string& assignment : options_.set) {
     argv.insert(argv.end(), {"--set", assignment});
   }
