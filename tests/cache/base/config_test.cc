@@ -126,6 +126,7 @@ TEST(ParseConfig, EveryKeyRefusesWrongTypesAndRangesNamingLineAndKey) {
       {"low_watermark", {"0", "1.1", "inf", "\"x\""}},
       {"reserve_initial", {"\"10%\"", "1", "\"2T\"", "0.5"}},
       {"account_interval", {"10", "\"0ms\"", "\"11s\"", "\"10\"", "true"}},
+      {"max_inodes", {"15", "0", "\"1M\""}},
       {"space_wait", {"1", "\"11m\"", "\"-1s\""}},
       {"eviction", {"1", "\"\""}},
       {"verify", {"\"sometimes\"", "true", "1"}},
