@@ -55,7 +55,7 @@ Fd OpenFreeLoop(std::string& name) {
 
 }  // namespace
 
-LoopFs::LoopFs(const std::string& type, uint64_t bytes)
+LoopFs::LoopFs(const std::string& type, uint64_t bytes, const std::vector<std::string>& mkfs)
     : type_(type),
       image_dir_(ImageBase(bytes)),
       image_(image_dir_ / "image"),
@@ -64,11 +64,15 @@ LoopFs::LoopFs(const std::string& type, uint64_t bytes)
   Sys(ftruncate(image.get(), static_cast<off_t>(bytes)), "ftruncate " + image_);
   Sys(mkdir(path_.c_str(), 0755), "mkdir " + path_);
   // Discarding a fresh image only costs time.
+  std::vector<std::string> argv = {"mkfs." + type, "-q"};
   if (type == "xfs") {
-    RunOrFail({"mkfs.xfs", "-q", "-f", "-K", image_});
+    argv.insert(argv.end(), {"-f", "-K"});
   } else {
-    RunOrFail({"mkfs." + type, "-q", "-F", "-E", "nodiscard", image_});
+    argv.insert(argv.end(), {"-F", "-E", "nodiscard"});
   }
+  argv.insert(argv.end(), mkfs.begin(), mkfs.end());
+  argv.push_back(image_);
+  RunOrFail(argv);
   MountIt();
 }
 

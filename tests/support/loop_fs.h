@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/support/temp_dir.h"
 
@@ -14,7 +15,8 @@ class LoopFs {
  public:
   // `type` is "xfs" (at least 300 MiB) or "ext4". The image is sparse, in /dev/shm where memory
   // allows, else in /tmp.
-  LoopFs(const std::string& type, uint64_t bytes);
+  // `mkfs`: more arguments for it.
+  LoopFs(const std::string& type, uint64_t bytes, const std::vector<std::string>& mkfs = {});
   ~LoopFs();
   LoopFs(const LoopFs&) = delete;
   LoopFs& operator=(const LoopFs&) = delete;

@@ -30,7 +30,8 @@ std::string ToolPath(const std::string& name) {
 Mount::Mount(MountOptions options) : options_(std::move(options)) {
   for (int i = 0; i < options_.drives; ++i) {
     if (!options_.filesystem.empty()) {
-      filesystems_.push_back(std::make_unique<LoopFs>(options_.filesystem, options_.drive_bytes));
+      filesystems_.push_back(
+          std::make_unique<LoopFs>(options_.filesystem, options_.drive_bytes, options_.mkfs));
     }
     std::filesystem::create_directories(drive(i));
   }

@@ -27,7 +27,8 @@ std::string ToolPath(const std::string& name);
 struct MountOptions {
   int drives = 1;
   uint64_t drive_bytes = 2ull << 30;
-  std::string filesystem = "xfs";  // or "ext4"; empty: plain directories below /tmp
+  std::string filesystem = "xfs";      // or "ext4"; empty: plain directories below /tmp
+  std::vector<std::string> mkfs = {};  // more arguments for mkfs
   std::string capacity = "1G";
   std::vector<std::string> set = {};  // KEY=VALUE, after the fixture's own
   Environment environment = {};       // of `prefixfs mount`, and so of the daemon
