@@ -136,7 +136,7 @@ TEST_F(Exhaustion, InodesComeFromEvictionAndOtherwiseCreateSaysSo) {
   options.filesystem = "ext4";
   options.drive_bytes = 400 << 20;
   options.capacity = "200M";
-  options.mkfs = {"-N", "6800"};
+  options.mkfs = {"-N", "5200"};
   options.set = {"lease=0s", "min_free=\"16M\"", "namespace.pool.policy=posix",
                  "reserve_initial=\"4K\""};
   Mount mount(options);
@@ -146,10 +146,10 @@ TEST_F(Exhaustion, InodesComeFromEvictionAndOtherwiseCreateSaysSo) {
     std::snprintf(name, sizeof name, "/blocks/%03x", static_cast<unsigned>(i));
     (void)!mkdir((mount.drive() + name).c_str(), 0711);
   }
-  constexpr uint64_t kBlocks = 3500;
+  constexpr uint64_t kBlocks = 1500;
   for (uint64_t i = 0; i < kBlocks; ++i) blocks::Write(mount.path(), i, kSmall);
   EXPECT_GT(mount.Stat("evicted_blocks"), 500u);
-  EXPECT_EQ(blocks::CountRight(mount.path(), kBlocks - 500, kBlocks, kSmall), 500u)
+  EXPECT_EQ(blocks::CountRight(mount.path(), kBlocks - 200, kBlocks, kSmall), 200u)
       << "the newest are there";
 
   // Files that are never evicted take all there are.
@@ -162,9 +162,9 @@ TEST_F(Exhaustion, InodesComeFromEvictionAndOtherwiseCreateSaysSo) {
     if (fd.valid()) ++made;
   }
   EXPECT_STREQ(strerrorname_np(refused), "ENOSPC");
-  EXPECT_GT(made, 1000u);
+  EXPECT_GT(made, 300u);
   EXPECT_GT(mount.Stat("no_space"), 0u);
-  for (uint64_t i = 0; i < 200; ++i)
+  for (uint64_t i = 0; i < 600 && i < made; ++i)
     ASSERT_EQ(unlink((mount / ("pool/" + std::to_string(i))).c_str()), 0);
   for (uint64_t i = 0; i < 20; ++i) blocks::Write(mount.path(), kBlocks + i, kSmall);
   EXPECT_EQ(blocks::CountRight(mount.path(), kBlocks, kBlocks + 20, kSmall), 20u);
@@ -176,7 +176,7 @@ int UseMemoryUntilItFails(const Mount& mount, const std::string& prefix, std::ve
   const auto open_one = [&](uint64_t i) {
     const std::string path = mount / (prefix + std::to_string(i));
     const int fd = open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
-    if (fd >= 0 && fsetxattr(fd, "user.value", value.data(), value.size(), 0) != 0 &&
+    if (fd >= 0 && i % 64 == 0 && fsetxattr(fd, "user.value", value.data(), value.size(), 0) != 0 &&
         errno == ENOMEM) {
       close(fd);
       errno = ENOMEM;
