@@ -67,7 +67,8 @@ void RunFio(const std::string& directory) {
                                      "--output-format=terse",
                                      "--verify=xxhash",
                                      "--verify_fatal=1",
-                                     "--do_verify=1"};
+                                     "--do_verify=1",
+                                     "--verify_state_save=0"};
     argv.insert(argv.end(), job.arguments.begin(), job.arguments.end());
     if (Full()) argv.insert(argv.end(), {"--loops=8"});
     const RunResult result = Run(argv, std::chrono::seconds(300));

@@ -55,7 +55,8 @@ Fd OpenFreeLoop(std::string& name) {
 
 }  // namespace
 
-LoopFs::LoopFs(const std::string& type, uint64_t bytes, uint32_t sector_bytes)
+LoopFs::LoopFs(const std::string& type, uint64_t bytes, uint32_t sector_bytes,
+               const std::vector<std::string>& mkfs)
     : type_(type),
       sector_bytes_(sector_bytes),
       image_dir_(ImageBase(bytes)),
@@ -65,12 +66,15 @@ LoopFs::LoopFs(const std::string& type, uint64_t bytes, uint32_t sector_bytes)
   Sys(ftruncate(image.get(), static_cast<off_t>(bytes)), "ftruncate " + image_);
   Sys(mkdir(path_.c_str(), 0755), "mkdir " + path_);
   // Discarding a fresh image only costs time.
+  std::vector<std::string> argv = {"mkfs." + type, "-q"};
   if (type == "xfs") {
-    const std::string sector = "size=" + std::to_string(sector_bytes);
-    RunOrFail({"mkfs.xfs", "-q", "-f", "-K", "-s", sector, image_});
+    argv.insert(argv.end(), {"-f", "-K", "-s", "size=" + std::to_string(sector_bytes)});
   } else {
-    RunOrFail({"mkfs." + type, "-q", "-F", "-E", "nodiscard", image_});
+    argv.insert(argv.end(), {"-F", "-E", "nodiscard"});
   }
+  argv.insert(argv.end(), mkfs.begin(), mkfs.end());
+  argv.push_back(image_);
+  RunOrFail(argv);
   MountIt();
 }
 

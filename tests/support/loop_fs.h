@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/support/temp_dir.h"
 
@@ -13,8 +14,10 @@ namespace prefixfs::support {
 class LoopFs {
  public:
   // `type` is "xfs" (at least 300 MiB) or "ext4". The image is sparse, in /dev/shm where memory
-  // allows, else in /tmp. `sector_bytes`: the device's logical block, 512 or 4096.
-  LoopFs(const std::string& type, uint64_t bytes, uint32_t sector_bytes = 512);
+  // allows, else in /tmp. `sector_bytes`: the device's logical block, 512 or 4096. `mkfs`: more
+  // arguments for it.
+  LoopFs(const std::string& type, uint64_t bytes, uint32_t sector_bytes = 512,
+         const std::vector<std::string>& mkfs = {});
   ~LoopFs();
   LoopFs(const LoopFs&) = delete;
   LoopFs& operator=(const LoopFs&) = delete;

@@ -38,7 +38,7 @@ Mount::Mount(MountOptions options) : options_(std::move(options)) {
   for (int i = 0; i < options_.drives; ++i) {
     if (!options_.filesystem.empty()) {
       filesystems_.push_back(std::make_unique<LoopFs>(options_.filesystem, options_.drive_bytes,
-                                                      options_.sector_bytes));
+                                                      options_.sector_bytes, options_.mkfs));
     }
     std::filesystem::create_directories(drive(i));
   }

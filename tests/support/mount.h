@@ -35,7 +35,8 @@ struct MountOptions {
   int drives = 1;
   uint64_t drive_bytes = 2ull << 30;
   std::string filesystem = DefaultFilesystem();  // "xfs" or "ext4"; empty: directories below /tmp
-  uint32_t sector_bytes = 512;     // of the drives: 512 or 4096
+  uint32_t sector_bytes = 512;                   // of the drives: 512 or 4096
+  std::vector<std::string> mkfs = {};            // more arguments for mkfs
   std::string capacity = "1G";
   std::vector<std::string> set = {};  // KEY=VALUE, after the fixture's own
   Environment environment = {};       // of `prefixfs mount`, and so of the daemon

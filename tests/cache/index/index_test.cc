@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <new>
 
 #include "tests/cache/index/index_test_util.h"
 
@@ -360,6 +361,17 @@ TEST_F(IndexTest, GarbageForAFileIsCorrupt) {
   IndexOptions options;
   options.directory = dir_.path();
   EXPECT_CODE(Index::Open(options).status(), Code::kCorrupt);
+}
+
+TEST_F(IndexTest, AChangeThatRunsOutOfMemoryIsRefusedAndLeavesNothing) {
+  const Inode inode = MakeBlock(10, kRootIno, "half");
+  const Status status = index_->Update([&](IndexTxn& txn) -> Status {
+    EXPECT_TRUE(txn.Insert(inode).ok());
+    throw std::bad_alloc();
+  });
+  EXPECT_EQ(status.code(), Code::kNoMemory);
+  EXPECT_EQ(index_->Lookup(kRootIno, "half").status().code(), Code::kNotFound);
+  EXPECT_TRUE(index_->Update([&](IndexTxn& txn) { return txn.Insert(inode); }).ok());
 }
 
 }  // namespace
