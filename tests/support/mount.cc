@@ -22,10 +22,14 @@ bool NativeMode() {
   return value != nullptr && std::string(value) == "1";
 }
 
-bool ServedMode() {
+namespace {
+std::string PassthroughOfTest() {
   const char* value = getenv("PREFIXFS_TEST_PASSTHROUGH");
-  return value != nullptr && std::string(value) == "off";
+  return value != nullptr ? value : "";
 }
+}  // namespace
+
+bool ServedMode() { return PassthroughOfTest() == "off" || PassthroughOfTest() == "absent"; }
 
 std::string ToolPath(const std::string& name) {
   const char* other = getenv("PREFIXFS_TOOLS");  // another build's programs
@@ -79,7 +83,7 @@ void Mount::Start() {
        {std::string("min_free=\"272M\""), "log=\"" + log_path() + "\""}) {
     argv.insert(argv.end(), {"--set", assignment});
   }
-  if (ServedMode()) argv.insert(argv.end(), {"--set", "passthrough=off"});
+  if (PassthroughOfTest() == "off") argv.insert(argv.end(), {"--set", "passthrough=off"});
   for (const std::string& assignment : options_.set) {
     argv.insert(argv.end(), {"--set", assignment});
   }
