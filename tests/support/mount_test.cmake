@@ -3,7 +3,7 @@ include_guard(GLOBAL)
 # A program of tests that need root, FUSE and loop devices; label `mount`, or LABELS instead.
 # Each of its tests is a ctest of its own unless TOGETHER or LABELS is given.
 # All of them run once more with passthrough=off, as NAME.served: those of the gtest filter SERVED (all that TOGETHER
-# has, if it is given) with label `mount`, the rest with label `full`.
+# has, if it is given) with label `mount`, the rest with label `full`; none with SERVED -.
 # prefixfs_mount_test(name SOURCES a.cc b.cc [LINK lib...] [TOGETHER] [TIMEOUT seconds] [LABELS label...] [SERVED filter])
 function(prefixfs_mount_test name)
   cmake_parse_arguments(ARG "TOGETHER" "TIMEOUT;SERVED" "SOURCES;LINK;LABELS" ${ARGN})
@@ -24,6 +24,9 @@ function(prefixfs_mount_test name)
     endif()
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+    if(ARG_SERVED STREQUAL -)
+      return()
+    endif()
     set(label full)
     if(ARG_SERVED)
       set(label mount)
@@ -34,6 +37,9 @@ function(prefixfs_mount_test name)
   endif()
   gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST
                        PROPERTIES LABELS mount TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_SERVED STREQUAL -)
+    return()
+  endif()
   if(ARG_SERVED)
     gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_SUFFIX .served TEST_FILTER "${ARG_SERVED}"
                          DISCOVERY_MODE PRE_TEST PROPERTIES LABELS mount ${served})
