@@ -33,6 +33,7 @@ build_packages=(
 test_packages=(
   libbenchmark-dev xfsprogs e2fsprogs attr fio stress-ng kmod util-linux
   clang lld libclang-rt-14-dev llvm clang-format procps
+  qemu-system-x86 seabios busybox-static cpio # tests on another kernel
 )
 
 # Prints those of its arguments that are not installed.

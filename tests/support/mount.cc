@@ -25,7 +25,10 @@ std::string FromEnvironment(const char* name, const char* otherwise) {
 }  // namespace
 
 bool NativeMode() { return FromEnvironment("PREFIXFS_TEST_NATIVE", "") == "1"; }
-bool ServedMode() { return FromEnvironment("PREFIXFS_TEST_PASSTHROUGH", "") == "off"; }
+bool ServedMode() {
+  const std::string passthrough = FromEnvironment("PREFIXFS_TEST_PASSTHROUGH", "");
+  return passthrough == "off" || passthrough == "absent";
+}
 bool DevFuseMode() { return FromEnvironment("PREFIXFS_TEST_IO_URING", "") == "off"; }
 std::string DefaultFilesystem() { return FromEnvironment("PREFIXFS_TEST_FILESYSTEM", "xfs"); }
 
@@ -81,7 +84,8 @@ void Mount::Start() {
        {std::string("min_free=\"272M\""), "log=\"" + log_path() + "\""}) {
     argv.insert(argv.end(), {"--set", assignment});
   }
-  if (ServedMode()) argv.insert(argv.end(), {"--set", "passthrough=off"});
+  if (FromEnvironment("PREFIXFS_TEST_PASSTHROUGH", "") == "off")
+    argv.insert(argv.end(), {"--set", "passthrough=off"});
   if (DevFuseMode()) argv.insert(argv.end(), {"--set", "io_uring=off"});
   for (const std::string& assignment : options_.set) {
     argv.insert(argv.end(), {"--set", assignment});

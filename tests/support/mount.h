@@ -20,8 +20,8 @@
 namespace prefixfs::support {
 
 bool NativeMode();
-// PREFIXFS_TEST_PASSTHROUGH=off in the environment: every mount is one whose daemon serves all
-// data.
+// The daemon serves all data of every mount. PREFIXFS_TEST_PASSTHROUGH in the environment says so:
+// `off` tells the mount, `absent` says that the kernel has none.
 bool ServedMode();
 // PREFIXFS_TEST_IO_URING=off: every mount reads its requests from /dev/fuse, as before Linux 6.14.
 bool DevFuseMode();

@@ -3,8 +3,8 @@ include_guard(GLOBAL)
 # A program of tests that need root, FUSE and loop devices; label `mount`, or LABELS instead.
 # Each of its tests is a ctest of its own unless TOGETHER or LABELS is given.
 # All of them run once more with passthrough=off, as NAME.served: those of the gtest filter SERVED (all that TOGETHER
-# has, if it is given) with label `mount`, the rest with label `full`. And as NAME.ext4, on drives of ext4, and NAME.devfuse,
-# without io_uring: label `full`, or `mount` too if VARIANTS is given.
+# has, if it is given) with label `mount`, the rest with label `full`; none with SERVED -. And as NAME.ext4, on drives
+# of ext4, and NAME.devfuse, without io_uring: label `full`, or `mount` too if VARIANTS is given.
 # prefixfs_mount_test(name SOURCES a.cc b.cc [LINK lib...] [TOGETHER] [TIMEOUT seconds] [LABELS label...] [SERVED filter]
 #                     [VARIANTS])
 function(prefixfs_mount_test name)
@@ -28,6 +28,9 @@ function(prefixfs_mount_test name)
     endif()
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+    if(ARG_SERVED STREQUAL -)
+      return()
+    endif()
     set(label full)
     if(ARG_SERVED)
       set(label mount)
@@ -38,6 +41,9 @@ function(prefixfs_mount_test name)
   endif()
   gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST
                        PROPERTIES LABELS mount TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_SERVED STREQUAL -)
+    return()
+  endif()
   if(ARG_SERVED)
     gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_SUFFIX .served TEST_FILTER "${ARG_SERVED}"
                          DISCOVERY_MODE PRE_TEST PROPERTIES LABELS mount ${served})
