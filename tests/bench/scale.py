@@ -262,7 +262,7 @@ def parse_options(arguments):
 def run(options):
     scale = Scale(options)
     layouts = options.layout or list(LAYOUTS)
-    with tempfile.TemporaryDirectory(prefix="prefixfs-test-bench-", dir=options.memory) as work:
+    with tempfile.TemporaryDirectory(prefix="prefixfs-scale-", dir=options.memory) as work:
         results = {layout: scale.run_layout(pathlib.Path(work), layout) for layout in layouts}
     print(f"{time.strftime('%Y-%m-%d')}, kernel {platform.release()}, {os.cpu_count()} CPUs ({bench.cpu_model()}), "
           f"XFS on a loop device over memory, blocks of 4 KiB, medians of {options.rounds} rounds of "
