@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How the cost of each operation, of memory and of a start grows with the number of blocks.
 
-On XFS on a loop device over memory, one mount a layout: fills it to each size in turn and measures there. Prints a
-table for each layout, and writes what was measured as JSON and as a plot (SVG) where it is told to.
+A mount for each size, each on an XFS of its own on a loop device over memory, filled first and then measured in
+turns. Prints a table for each layout, and writes what was measured as JSON and as a plot (SVG) where it is told to.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def xfs_in_memory(work, size):
     with contextlib.ExitStack() as stack:
         stack.callback(image.unlink)
         stack.callback(mount.rmdir)
-        device, _direct = bench.attach_loop(image)
+        device, _direct = bench.attach_loop(image, 512)
         stack.callback(bench.call, "losetup", "--detach", device, quiet=False)
         bench.call("mkfs.xfs", "-q", "-f", device)
         bench.call("mount", "-t", "xfs", "-o", "noatime", device, mount)
@@ -113,6 +113,22 @@ class Mount:
         time.sleep(0.5)
 
 
+@contextlib.contextmanager
+def mounted(options, work):
+    """A mount of its own on an XFS of its own, below `work`."""
+    with contextlib.ExitStack() as stack:
+        work.mkdir()
+        stack.callback(work.rmdir)
+        path = work / "mnt"
+        path.mkdir()
+        stack.callback(path.rmdir)
+        mount = Mount(options, stack.enter_context(xfs_in_memory(work, options.image_size)), path)
+        mount.start()
+        stack.callback(bench.unmount, path)
+        stack.callback(bench.call, mount.tool, "umount", path, quiet=False)
+        yield mount
+
+
 class Scale:
     def __init__(self, options):
         self.options = options
@@ -124,40 +140,37 @@ class Scale:
         return bench.call(self.program, "--dir", mount.path, "--layout", layout, "--count", count,
                           "--samples", self.options.samples, *arguments)
 
-    def fill(self, mount, layout, before, count):
+    def fill(self, mount, layout, count):
         """Blocks made a second, and the most memory the daemon took meanwhile."""
-        highest, done, start = 0.0, before, time.monotonic()
+        highest, done, start = 0.0, 0, time.monotonic()
         # In pieces, to look at the daemon between them.
         while done < count:
-            step = min(count, done + max(1000, (count - before) // 20))
+            step = min(count, done + max(1000, count // 20))
             self.scale_io(mount, layout, step, "--fill", "--from", done, "--writers", self.options.writers)
             done = step
             highest = max(highest, mount.rss_mb())
-            say(f"{layout}: {done} blocks")
-        return (count - before) / (time.monotonic() - start), highest
+            say(f"{layout}: {done} of {count} blocks")
+        return count / (time.monotonic() - start), highest
 
-    def measure(self, mount, layout, count):
-        figures = {name: [] for name in self.measures}
+    def measure(self, mounts, layout):
+        """The sizes take turns within every round, so that whatever else the machine does meets all of them."""
+        figures = {count: {name: [] for name in self.measures} for count in mounts}
         for turn in range(self.options.rounds):
             # One seed a round: what write has made is what unlink removes.
             for name, (_title, cold) in self.measures.items():
-                # Of a million names one listing is long enough, and in the tree it takes minutes.
-                if name == "list" and turn > 0 and count >= 1_000_000:
-                    continue
-                if cold:
-                    mount.forget_names()
-                figures[name].append(float(self.scale_io(mount, layout, count, "--cpu", self.options.cpu,
-                                                         "--measure", name, "--seed", turn + 1)))
-        return {name: statistics.median(values) for name, values in figures.items()}
+                for count, mount in mounts.items():
+                    # Of a million names one listing is long enough, and in the tree it takes minutes.
+                    if name == "list" and turn > 0 and count >= 1_000_000:
+                        continue
+                    if cold:
+                        mount.forget_names()
+                    figures[count][name].append(float(self.scale_io(
+                        mount, layout, count, "--cpu", self.options.cpu, "--measure", name, "--seed", turn + 1)))
+            say(f"{layout}: round {turn + 1} of {self.options.rounds}")
+        return {count: {name: statistics.median(values) for name, values in of_size.items()}
+                for count, of_size in figures.items()}
 
-    def at_size(self, mount, layout, before, count):
-        facts = {}
-        facts["fill_per_s"], facts["rss_writing_mb"] = self.fill(mount, layout, before, count)
-        mount.settle()
-        figures = self.measure(mount, layout, count)
-        mount.settle()
-        facts["rss_mb"], facts["descriptors"] = mount.rss_mb(), mount.descriptors()
-        facts["index_mb"] = mount.index_mb()
+    def starts(self, mount, count):
         starts, stops, killed, fresh = [], [], [], []
         for _ in range(self.options.starts):
             stops.append(mount.stop())
@@ -165,32 +178,28 @@ class Scale:
             fresh.append(mount.rss_mb())
             mount.kill()
             killed.append(mount.start())
-        facts["start_s"], facts["start_killed_s"] = statistics.median(starts), statistics.median(killed)
-        facts["stop_s"], facts["rss_fresh_mb"] = statistics.median(stops), statistics.median(fresh)
         if mount.stats()["blocks"] != count:
             raise bench.BenchError(f"{mount.stats()['blocks']} blocks instead of {count} after the starts")
-        return {**figures, **{name: facts[name] for name in FACTS}}
+        return {"start_s": statistics.median(starts), "start_killed_s": statistics.median(killed),
+                "stop_s": statistics.median(stops), "rss_fresh_mb": statistics.median(fresh)}
 
     def run_layout(self, work, layout):
-        result = {}
         with contextlib.ExitStack() as stack:
-            own = work / layout
-            own.mkdir()
-            stack.callback(own.rmdir)
-            backing = stack.enter_context(xfs_in_memory(own, self.options.image_size))
-            path = own / "mnt"
-            path.mkdir()
-            stack.callback(path.rmdir)
-            mount = Mount(self.options, backing, path)
-            mount.start()
-            stack.callback(bench.unmount, path)
-            stack.callback(bench.call, mount.tool, "umount", path, quiet=False)
-            before = 0
+            mounts, facts = {}, {}
             for count in self.options.sizes:
-                result[count] = self.at_size(mount, layout, before, count)
-                say(f"{layout}, {count}: {json.dumps(result[count])}")
-                before = count
-        return result
+                mount = stack.enter_context(mounted(self.options, work / f"{layout}-{count}"))
+                mounts[count] = mount
+                per_s, highest = self.fill(mount, layout, count)
+                facts[count] = {"fill_per_s": per_s, "rss_writing_mb": highest}
+            for mount in mounts.values():
+                mount.settle()
+            figures = self.measure(mounts, layout)
+            for count, mount in mounts.items():
+                mount.settle()
+                facts[count].update(rss_mb=mount.rss_mb(), descriptors=mount.descriptors(), index_mb=mount.index_mb())
+                facts[count].update(self.starts(mount, count))
+                say(f"{layout}, {count}: {json.dumps({**figures[count], **facts[count]})}")
+            return {count: {**figures[count], **{name: facts[count][name] for name in FACTS}} for count in mounts}
 
     def titles(self):
         return {**{name: title + ", us" for name, (title, _cold) in self.measures.items()}, **FACTS}
@@ -253,7 +262,7 @@ def parse_options(arguments):
 def run(options):
     scale = Scale(options)
     layouts = options.layout or list(LAYOUTS)
-    with tempfile.TemporaryDirectory(prefix="prefixfs-test-bench-", dir=options.memory) as work:
+    with tempfile.TemporaryDirectory(prefix="prefixfs-scale-", dir=options.memory) as work:
         results = {layout: scale.run_layout(pathlib.Path(work), layout) for layout in layouts}
     print(f"{time.strftime('%Y-%m-%d')}, kernel {platform.release()}, {os.cpu_count()} CPUs ({bench.cpu_model()}), "
           f"XFS on a loop device over memory, blocks of 4 KiB, medians of {options.rounds} rounds of "

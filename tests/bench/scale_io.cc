@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -113,6 +115,7 @@ int Fill(const Options& o) {
     const pid_t child = ::fork();
     if (child < 0) Die("fork");
     if (child != 0) continue;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // whoever stops the fill stops all of it
     FillPart(o, static_cast<uint64_t>(part));
     ::_exit(0);
   }
