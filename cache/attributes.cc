@@ -15,7 +15,8 @@ constexpr double kMostUsed = 0.79;
 
 void Apply(const AttributeChange& change, int64_t now_ns, Inode* inode) {
   if (change.mode) inode->mode = (inode->mode & S_IFMT) | (*change.mode & 07777);
-  if (change.kill_set_id && inode->IsFile()) {
+  // A change of the owner always takes them, for the kernel leaves it to us.
+  if ((change.kill_set_id || change.uid || change.gid) && inode->IsFile()) {
     inode->mode &= ~static_cast<uint32_t>(S_ISUID);
     if (inode->mode & S_IXGRP) inode->mode &= ~static_cast<uint32_t>(S_ISGID);
   }

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <new>
 
 #include "cache/base/memory.h"
 
@@ -61,6 +62,7 @@ void Checksums::Run() {
 Result<Digest> Checksums::Compute(int fd, uint64_t size) {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
                                                                  &XXH3_freeState);
+  if (!state) throw std::bad_alloc();
   XXH3_128bits_reset(state.get());
   thread_local const auto piece = std::make_unique_for_overwrite<char[]>(kPiece);
   uint64_t offset = 0;
