@@ -15,6 +15,10 @@ constexpr double kMostUsed = 0.79;
 
 void Apply(const AttributeChange& change, int64_t now_ns, Inode* inode) {
   if (change.mode) inode->mode = (inode->mode & S_IFMT) | (*change.mode & 07777);
+  if (change.kill_set_id && inode->IsFile()) {
+    inode->mode &= ~static_cast<uint32_t>(S_ISUID);
+    if (inode->mode & S_IXGRP) inode->mode &= ~static_cast<uint32_t>(S_ISGID);
+  }
   if (change.uid) inode->uid = *change.uid;
   if (change.gid) inode->gid = *change.gid;
   if (change.atime_ns) inode->atime_ns = *change.atime_ns;
@@ -64,7 +68,9 @@ Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const Attribut
     if (!truncated.ok()) return truncated;
     AttributeChange rest = change;
     rest.size.reset();
-    if (!rest.mode && !rest.uid && !rest.gid && !rest.atime_ns && !rest.mtime_ns) return truncated;
+    if (!rest.mode && !rest.uid && !rest.gid && !rest.atime_ns && !rest.mtime_ns &&
+        !rest.kill_set_id)
+      return truncated;
     return SetAttributes(truncated->inode.ino, handle, rest, caller, may_wait);
   }
   const int64_t now = clock_.WallNs();
@@ -170,7 +176,7 @@ Result<bool> Cache::Cut(const FilePtr& file, const Handle* handle, uint64_t size
   }
   PFS_TRY(Truncate(file, size));
   if (unopened) {
-    PFS_TRY(Publish(file, parent, name, true));
+    PFS_TRY(Publish(file, parent, name, true, true));
     PFS_TRY(Seal(file));
   }
   return true;
@@ -201,9 +207,12 @@ struct statvfs Cache::FileSystemStatus() {
   status.f_bsize = status.f_frsize = kBlockSize;
   status.f_blocks = capacity / kBlockSize;
   status.f_bfree = status.f_bavail = (capacity - std::min(used, most)) / kBlockSize;
-  status.f_files = UINT32_MAX;
-  status.f_ffree = status.f_favail =
-      UINT32_MAX - std::min<uint64_t>(residents_->count(), UINT32_MAX);
+  // As with space: what can be evicted counts as free, as far as cleaners look.
+  const uint64_t inodes = std::min(inodes_.used(), inodes_.most());
+  const uint64_t kept = inodes - std::min(inodes, residents_->count());
+  const auto most_inodes = static_cast<uint64_t>(static_cast<double>(inodes_.most()) * kMostUsed);
+  status.f_files = inodes_.most();
+  status.f_ffree = status.f_favail = inodes_.most() - std::max(kept, std::min(inodes, most_inodes));
   status.f_namemax = kMaxName;
   return status;
 }

@@ -14,7 +14,8 @@ constexpr int kLockTries = 100;
 constexpr int64_t kCheckTimeoutMs = 10 * 60 * 1000;
 }  // namespace
 
-Cache::Cache(const Config& config, const Clock& clock) : config_(config), clock_(clock) {}
+Cache::Cache(const Config& config, const Clock& clock)
+    : config_(config), clock_(clock), inodes_(config.max_inodes) {}
 
 Result<std::unique_ptr<Cache>> Cache::Open(const Config& config) {
   std::unique_ptr<Cache> cache(new Cache(config, Clock::Real()));
@@ -67,13 +68,14 @@ Status Cache::OpenIndex() {
   IndexOptions options;
   options.directory = drives_->first().path() + "/index";
   Status found = CheckIndex(options.directory, kCheckTimeoutMs);
+  // A killed daemon gives up its drives first and its index a moment later.
+  for (int tries = 0; tries < kLockTries && found.Is(Code::kRejected); ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    found = CheckIndex(options.directory, kCheckTimeoutMs);
+  }
+  if (found.Is(Code::kRejected)) return found;
   if (found.ok()) {
     Result<std::unique_ptr<Index>> index = Index::Open(options);
-    // A killed daemon gives up its drives first and its index a moment later.
-    for (int tries = 0; tries < kLockTries && index.status().Is(Code::kRejected); ++tries) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      index = Index::Open(options);
-    }
     if (index.ok()) {
       const IndexLineage& lineage = (*index)->lineage();
       if (lineage.pool_uuid != drives_->pool_uuid()) {

@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -30,11 +31,14 @@
 #include "cache/checksums.h"
 #include "cache/counters.h"
 #include "cache/evictor.h"
+#include "cache/expiry.h"
 #include "cache/index/index.h"
+#include "cache/inode_count.h"
 #include "cache/naming/naming.h"
 #include "cache/open_files.h"
 #include "cache/process.h"
 #include "cache/residents.h"
+#include "cache/store/direct_io.h"
 #include "cache/store/drive_set.h"
 
 namespace prefixfs {
@@ -65,6 +69,7 @@ struct AttributeChange {
   std::optional<uint32_t> mode, uid, gid;
   std::optional<uint64_t> size;
   std::optional<int64_t> atime_ns, mtime_ns;
+  bool kill_set_id = false;  // the caller may not keep setuid and setgid bits
   bool touch = false;  // atime set to "now" and nothing else: a touch, which refreshes recency
 };
 
@@ -107,7 +112,7 @@ class Cache {
   Result<Entry> Lookup(Ino parent, std::string_view name, const Caller& caller,
                        double* negative_timeout_s);
   Result<Entry> MakeNode(Ino parent, std::string_view name, uint32_t mode, std::string_view target,
-                         const Caller& caller);
+                         const Caller& caller, bool may_wait = true);
   Status Unlink(Ino parent, std::string_view name, const Caller& caller);
   Status RemoveDirectory(Ino parent, std::string_view name);
   Status Rename(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name,
@@ -139,8 +144,15 @@ class Cache {
   // Whether the kernel may be given this file's descriptor: not for a version made without reflink,
   // nor where writes must be able to wait.
   bool PassthroughAllowed(const Handle& handle);
+  // What to read and write through on behalf of a handle that asks for O_DIRECT; as DataFd.
+  Result<DataFile> DirectFile(const Handle& handle);
   Status Allocate(const Handle& handle, int mode, int64_t offset, int64_t length, bool may_wait);
   Status SyncData(const Handle& handle, bool data_only);
+
+  // --- direct.cc ---
+  // For a handle opened with O_DIRECT whose file the kernel may be given: whether the kernel serves
+  // it alone, at the alignment the drive asks for, or the daemon does, at any. Once a handle.
+  bool ServesNatively(const Handle& handle, int flags, const Caller& caller);
 
   // --- attributes (attributes.cc) ---
   Result<Entry> GetAttributes(Ino ino, const Handle* handle);
@@ -161,6 +173,7 @@ class Cache {
   Result<std::vector<Location>> LocateHash(std::string_view hash_text);
   struct Report {
     uint64_t capacity = 0, used = 0, reserved = 0, blocks = 0, unchecked = 0, unverified = 0;
+    uint64_t inodes = 0, max_inodes = 0;
     bool index_rebuilt = false;
     struct ModelUse {
       std::string model;
@@ -202,7 +215,8 @@ class Cache {
                  const Caller& caller) const;
   void WriteRecord(const Inode& inode);
   void RefreshHeader(Ino ino);
-  PathPolicy PolicyAt(const Inode& parent, std::string_view name, bool directory);
+  // `path`: what would be in `parent`.
+  PathPolicy PolicyAt(const Inode& parent, const std::string& path, bool directory);
   Status RenamePublished(Ino parent, std::string_view name, Ino new_parent,
                          std::string_view new_name, unsigned flags);
   Status PublishInPlace(Ino parent, std::string_view name, const Caller& caller);
@@ -247,17 +261,18 @@ class Cache {
       PFS_REQUIRES(open_.mutex);
   HandlePtr AttachReader(const FilePtr& file, const Caller& caller) PFS_REQUIRES(open_.mutex);
   bool Unmodified(const File& file, const struct stat& now) const;
-  // Gives `file` the name, replacing what has it. file->change is held.
-  Status Publish(const FilePtr& file, Ino parent, std::string_view name, bool replace)
-      PFS_REQUIRES(file->change);
+  // Gives `file` the name, replacing what has it. `complete`: its last writer is closing it.
+  Status Publish(const FilePtr& file, Ino parent, std::string_view name, bool replace,
+                 bool complete) PFS_REQUIRES(file->change);
   Status Seal(const FilePtr& file) PFS_REQUIRES(file->change);
   void Drop(const FilePtr& file);
   void Forget(const FilePtr& file);
   Status Truncate(const FilePtr& file, uint64_t size) PFS_REQUIRES(file->change);
   Status EnsureDataFd(const FilePtr& file);
   Status EnsureCopied(const FilePtr& file) PFS_REQUIRES(file->change);
+  std::string PathTo(Ino parent, std::string_view name);
   // Reads hash and rank out of the inode's path; returns the model's text, to be interned.
-  std::string Classify(Inode& inode);
+  std::string Classify(const std::string& path, Inode* inode);
   Status InternModel(IndexTxn& txn, const std::string& model, Inode* inode);
   void SettleWriter(const FilePtr& file) PFS_REQUIRES(file->change);
   Ino NamespaceOf(Ino directory);
@@ -268,6 +283,14 @@ class Cache {
   bool IsThrottled(Ino parent);
   Status MakeRoom(File& file, uint64_t bytes, bool may_wait);
   void LearnSize(const Inode& inode);
+  // inode_limit.cc
+  Result<InodeClaim> ClaimInode(bool may_wait);
+  void LogInodeLimit();
+
+  // direct.cc
+  std::string_view DirectMode(Ino parent);
+  bool LeftEmpty(const File& file, const struct stat& now);
+  void LearnDirect(const File& file, uint64_t size);
 
   // removal.cc: what has lost its name
   struct Removal {
@@ -338,6 +361,8 @@ class Cache {
   std::unique_ptr<Index> index_;
   std::unique_ptr<Budget> budget_;
   std::unique_ptr<Residents> residents_;
+  InodeCount inodes_;
+  std::atomic<int64_t> inode_limit_logged_ns_{0};
   OpenFiles open_;
   bool index_rebuilt_ = false;
   std::atomic<bool> any_throttled_{false};
@@ -350,10 +375,13 @@ class Cache {
   std::unordered_map<Ino, int64_t> access_times_ PFS_GUARDED_BY(side_mutex_);
   std::vector<TrashEntry> trash_done_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, Lingering> lingering_ PFS_GUARDED_BY(side_mutex_);
-  std::unordered_map<Ino, int64_t> directory_leases_ PFS_GUARDED_BY(side_mutex_);
-  std::unordered_map<Ino, int64_t> emptied_ PFS_GUARDED_BY(side_mutex_);
+  Expiry directory_leases_ PFS_GUARDED_BY(side_mutex_);
+  Expiry emptied_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, uint64_t> typical_bytes_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, int64_t> throttled_ PFS_GUARDED_BY(side_mutex_);
+  // Blocks in a row that a process wrote with O_DIRECT in a namespace and that native O_DIRECT
+  // would have taken.
+  std::map<std::tuple<pid_t, uint64_t, Ino>, uint32_t> direct_habits_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<uint32_t, std::string> models_ PFS_GUARDED_BY(side_mutex_);
   // Nodes that are no files and were removed while the kernel may have them open.
   std::unordered_map<Ino, Inode> gone_ PFS_GUARDED_BY(side_mutex_);

@@ -47,6 +47,26 @@ Result<int> Cache::DataFd(const Handle& handle) {
   return file->fd.get();
 }
 
+Result<DataFile> Cache::DirectFile(const Handle& handle) {
+  const FilePtr& file = handle.file;
+  DataFile data{PFS_TRY(DataFd(handle)), -1, file->drive->direct_alignment()};
+  {
+    MutexLock lock(open_.mutex);
+    // Before and after its copy such a version is two files, and is served through the page cache.
+    if (data.alignment == 0 || file->copy_source.valid()) return data;
+    data.direct_fd = file->direct_fd.get();
+  }
+  if (data.direct_fd >= 0) return data;
+  MutexLock change(file->change);
+  if (!file->direct_fd.valid()) {
+    Fd direct = ReopenDirect(data.fd);
+    MutexLock lock(open_.mutex);
+    file->direct_fd = std::move(direct);
+  }
+  data.direct_fd = file->direct_fd.get();
+  return data;
+}
+
 bool Cache::PassthroughAllowed(const Handle& handle) {
   MutexLock lock(open_.mutex);
   // Whatever is copied by now: one way of serving for the file's life.

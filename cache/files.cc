@@ -49,7 +49,9 @@ Status Cache::ReserveFor(File& file, uint64_t bytes, bool may_wait) {
 // A new, empty backing file behind `inode` (whose parent, name, mode, owner and state are set),
 // owned by the caller.
 Result<FilePtr> Cache::NewFile(Inode inode, const Caller& caller, bool may_wait) {
+  InodeClaim claim = PFS_TRY(ClaimInode(may_wait));
   auto file = std::make_shared<File>(PFS_TRY(index_->NextIno()));
+  file->claim = std::move(claim);
   // A posix file is sized by its client, who says so by fallocate; what it writes is measured.
   const uint64_t bytes = inode.state == FileState::kPosix ? 0 : TypicalBytes(inode.parent);
   inode.ino = file->ino;
@@ -116,7 +118,7 @@ Result<Created> Cache::Create(Ino parent, std::string_view name, uint32_t mode, 
   }
   if (existing.ok()) return CreateOver(*existing, flags, caller, may_wait);
   Inode inode = NewInode(directory, name, S_IFREG | (mode & 07777), caller);
-  const bool posix = PolicyAt(directory, name, false) == PathPolicy::kPosix;
+  const bool posix = PolicyAt(directory, PathTo(parent, name), false) == PathPolicy::kPosix;
   inode.state = posix ? FileState::kPosix : FileState::kOpen;
   FilePtr file = PFS_TRY(NewFile(inode, caller, may_wait));
   Created created;
@@ -129,7 +131,7 @@ Result<Created> Cache::Create(Ino parent, std::string_view name, uint32_t mode, 
   }
   if (posix) {
     MutexLock change(file->change);
-    if (Status status = Publish(file, parent, name, false); !status.ok()) {
+    if (Status status = Publish(file, parent, name, false, false); !status.ok()) {
       Drop(file);
       Release(std::move(created.handle));
       return status;
@@ -168,23 +170,26 @@ Status Cache::Flush(const Handle& handle, const Caller& caller) {
   // Descriptors inherited by a child, or closed by whoever they were passed to, publish nothing.
   if (!handle.writer || caller.process() != handle.opener) return Ok();
   MutexLock change(file->change);
-  if (Processes::TookFatalSignal(caller.tid()) && !file->flushed) {
+  if (caller.signaled() && !file->flushed) {
     counters_.torn.fetch_add(1, std::memory_order_relaxed);
     return Ok();
   }
   Ino parent;
   std::string name;
+  bool complete;
   {
     MutexLock lock(open_.mutex);
     file->flushed = true;
     if (file->nameless || !file->provisional) return Ok();
     parent = file->inode.parent;
     name = file->inode.name;
+    complete = file->writers == 1;
   }
   struct stat now;
   if (::fstat(file->fd.get(), &now) != 0)
     return file->drive->Note(Status::FromErrno(errno, "fstat"));
-  return Unmodified(*file, now) ? Ok() : Publish(file, parent, name, true);
+  const bool nothing = Unmodified(*file, now) || LeftEmpty(*file, now);
+  return nothing ? Ok() : Publish(file, parent, name, true, complete);
 }
 
 void Cache::Release(HandlePtr handle) {
@@ -223,10 +228,11 @@ void Cache::SettleWriter(const FilePtr& file) {
   }
   struct stat now {};
   const bool readable = ::fstat(file->fd.get(), &now) == 0;
+  if (readable && LeftEmpty(*file, now)) return Drop(file);
   if (provisional) {
     const bool keep = readable && file->flushed && !Unmodified(*file, now);
     if (!keep) return Drop(file);
-    if (Status status = Publish(file, parent, name, true); !status.ok()) {
+    if (Status status = Publish(file, parent, name, true, true); !status.ok()) {
       spdlog::warn("publishing {}: {}", name, status.ToString());
       return Drop(file);
     }
@@ -234,6 +240,7 @@ void Cache::SettleWriter(const FilePtr& file) {
   const Status sealed = Seal(file);
   if (!sealed.ok() && !sealed.Is(Code::kNotFound))
     spdlog::warn("sealing {}: {}", name, sealed.ToString());
+  if (sealed.ok()) LearnDirect(*file, static_cast<uint64_t>(now.st_size));
   MutexLock lock(open_.mutex);
   file->settled = file->writers == 0;
   // Another file has the name by now, and whoever gave it to that one has not come round to saying

@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kAbandonedNs =
     30 * kNsPerSecond;  // a version made at open that nobody came back for
 constexpr int64_t kHeldUpNs = 2 * kNsPerSecond;
+constexpr int64_t kLeaseSlackNs = kNsPerSecond;
 constexpr size_t kTimesPerCommit = 1024;
 }  // namespace
 
@@ -77,13 +78,14 @@ void Cache::DropAbandonedVersions() {
 void Cache::LeaseDirectory(Ino ino) {
   const int64_t until = clock_.MonotonicNs() + config_.lease_ms * kNsPerMs * 3 / 2 + kHeldUpNs;
   MutexLock lock(side_mutex_);
-  directory_leases_[ino] = until;
+  directory_leases_.Renew(ino, until, kLeaseSlackNs);
 }
 
 void Cache::NoteEmptied(Ino directory) {
   if (directory == kRootIno) return;
+  const int64_t until = clock_.MonotonicNs() + config_.empty_dir_grace_ms * kNsPerMs;
   MutexLock lock(side_mutex_);
-  emptied_[directory] = clock_.MonotonicNs();
+  emptied_.Set(directory, until);
 }
 
 // Only directories that eviction emptied go, after a while without change and without a lookup;
@@ -93,14 +95,14 @@ void Cache::ReapDirectories() {
   std::vector<Ino> candidates;
   {
     MutexLock lock(side_mutex_);
-    std::erase_if(directory_leases_, [&](const auto& lease) { return lease.second <= now; });
-    for (const auto& [ino, since] : emptied_) {
-      if (now - since >= config_.empty_dir_grace_ms * kNsPerMs &&
-          !directory_leases_.contains(ino)) {
+    (void)directory_leases_.TakeExpired(now);
+    for (const Ino ino : emptied_.TakeExpired(now)) {
+      if (const auto leased_until = directory_leases_.UntilOf(ino)) {
+        emptied_.Set(ino, *leased_until);
+      } else {
         candidates.push_back(ino);
       }
     }
-    for (const Ino ino : candidates) emptied_.erase(ino);
   }
   for (const Ino ino : candidates) {
     Removal removal;

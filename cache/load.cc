@@ -59,8 +59,7 @@ Status Cache::SettleLeftOpen(Inode* inode) {
   inode->size = static_cast<uint64_t>(now.st_size);
   inode->allocated = static_cast<uint64_t>(now.st_blocks) * 512;
   inode->mtime_ns = now.st_mtim.tv_sec * kNsPerSecond + now.st_mtim.tv_nsec;
-  PFS_TRY(index_->Update([&](IndexTxn& txn) { return txn.Put(*inode); }));
-  return drive->Note(drive->WriteHeader(fd->get(), *inode));
+  return index_->Update([&](IndexTxn& txn) { return txn.Put(*inode); });
 }
 
 Status Cache::Load() {
@@ -76,14 +75,17 @@ Status Cache::Load() {
     bool unchecked;
   };
   std::vector<Found> found;
-  std::vector<Inode> left_open;
-  std::set<BlockId> open_blocks;
+  std::vector<Ino> left_open;
+  std::set<BlockId> young_blocks;
   uint64_t used = 0;
-  PFS_TRY(index_->ForEach([&](const Inode& inode) {
+  PFS_TRY(index_->ForEachNumbers([&](const Inode& inode) {
+    inodes_.Add(1);
     if (!inode.IsFile()) return true;
     if (inode.state == FileState::kPosix) used += inode.allocated;
-    if (inode.state != FileState::kSealed) open_blocks.insert(inode.block);
-    if (inode.state == FileState::kOpen) left_open.push_back(inode);
+    // Published a moment ago, perhaps without its move out of incoming/.
+    if (inode.state != FileState::kSealed || inode.checksum_kind == ChecksumKind::kNone)
+      young_blocks.insert(inode.block);
+    if (inode.state == FileState::kOpen) left_open.push_back(inode.ino);
     if (inode.state == FileState::kSealed && drives_->Find(inode.drive) != nullptr) {
       found.push_back({inode.atime_ns,
                        inode.ino,
@@ -93,8 +95,9 @@ Status Cache::Load() {
     }
     return true;
   }));
-  PFS_TRY(EmptyIncoming(open_blocks));
-  for (Inode& inode : left_open) {
+  PFS_TRY(EmptyIncoming(young_blocks));
+  for (const Ino ino : left_open) {
+    Inode inode = PFS_TRY(index_->Get(ino));
     if (Status status = SettleLeftOpen(&inode); !status.ok()) {
       spdlog::warn("{} was being written and is dropped: {}", inode.name, status.ToString());
       DropCorrupt(inode.ino);
@@ -105,6 +108,7 @@ Status Cache::Load() {
   }
   std::sort(found.begin(), found.end(),
             [](const Found& a, const Found& b) { return a.last_use_ns < b.last_use_ns; });
+  residents_->Reserve(found.size());
   for (const Found& block : found) {
     residents_->Insert(block.ino, block.block);
     used += block.block.allocated;

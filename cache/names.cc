@@ -10,6 +10,10 @@ namespace prefixfs {
 namespace {
 constexpr std::string_view kControlDirectory = ".prefixfs";
 constexpr double kUnsealedTimeoutS = 0;
+
+// Of the attributes of a file that may be written: the kernel itself keeps the size, because every
+// write passes it. Without any, each open and each path would ask for them first.
+double WriterAttrTimeoutS(int64_t lease_ms) { return std::min(1.0, KernelTimeoutS(lease_ms)); }
 }  // namespace
 
 Status Cache::CheckName(Ino parent, std::string_view name) const {
@@ -23,13 +27,11 @@ Status Cache::CheckName(Ino parent, std::string_view name) const {
 Entry Cache::MakeEntry(const Inode& inode) const {
   Entry entry;
   entry.inode = inode;
-  if (inode.state == FileState::kOpen) {
-    entry.entry_timeout_s = entry.attr_timeout_s = kUnsealedTimeoutS;
-  } else {
-    entry.entry_timeout_s = KernelTimeoutS(config_.lease_ms);
-    // A posix file grows under passthrough without the daemon's knowledge while somebody writes it.
-    entry.attr_timeout_s = inode.state == FileState::kPosix ? 0 : KernelTimeoutS(config_.lease_ms);
-  }
+  const bool open = inode.state == FileState::kOpen;
+  const bool sealed = inode.state == FileState::kSealed || !inode.IsFile();
+  entry.entry_timeout_s = open ? kUnsealedTimeoutS : KernelTimeoutS(config_.lease_ms);
+  entry.attr_timeout_s =
+      sealed ? KernelTimeoutS(config_.lease_ms) : WriterAttrTimeoutS(config_.lease_ms);
   return entry;
 }
 
@@ -53,6 +55,7 @@ Entry Cache::OpenEntry(const FilePtr& file) {
     entry.inode.ctime_ns =
         std::max(entry.inode.ctime_ns, now.st_ctim.tv_sec * kNsPerSecond + now.st_ctim.tv_nsec);
   }
+  entry.attr_timeout_s = WriterAttrTimeoutS(config_.lease_ms);
   if (!live) {
     const Entry timed = MakeEntry(entry.inode);
     entry.entry_timeout_s = timed.entry_timeout_s;
@@ -81,7 +84,7 @@ Result<Entry> Cache::PublishedEntry(const Inode& found, const Caller& caller) {
     if (hidden && !caller.DescendsFrom(owner)) return Code::kNotFound;
     if (residents_->Touch(inode.ino) == Residents::Probe::kGone) return Code::kNotFound;
     Entry entry = OpenEntry(file);
-    if (hidden) entry.entry_timeout_s = entry.attr_timeout_s = kUnsealedTimeoutS;
+    if (hidden) entry.entry_timeout_s = kUnsealedTimeoutS;
     return entry;
   }
   // Sealed and closed since `found` was read: only the index knows how it ended.
@@ -114,7 +117,7 @@ Result<Entry> Cache::Lookup(Ino parent, std::string_view name, const Caller& cal
     *negative_timeout_s = 0;
     if (FilePtr own = ChooseFor(caller, provisional, inode.ok())) {
       Entry entry = OpenEntry(own);
-      entry.entry_timeout_s = entry.attr_timeout_s = kUnsealedTimeoutS;
+      entry.entry_timeout_s = kUnsealedTimeoutS;
       return entry;
     }
   }
@@ -131,12 +134,8 @@ Result<Entry> Cache::Lookup(Ino parent, std::string_view name, const Caller& cal
   return entry;
 }
 
-PathPolicy Cache::PolicyAt(const Inode& parent, std::string_view name, bool directory) {
-  if (parent.Has(inode_flag::kPosix)) return PathPolicy::kPosix;
-  std::string path = PathOf(parent.ino);
-  if (!path.empty()) path += '/';
-  path += name;
-  return naming_->PolicyOf(path, directory);
+PathPolicy Cache::PolicyAt(const Inode& parent, const std::string& path, bool directory) {
+  return parent.Has(inode_flag::kPosix) ? PathPolicy::kPosix : naming_->PolicyOf(path, directory);
 }
 
 // Directories, symlinks and special files have a record of their own on every drive, for the
@@ -151,11 +150,13 @@ void Cache::WriteRecord(const Inode& inode) {
 }
 
 // Brings the header up to what the index says now. Read and written under one lock, so that of two
-// changes the later one stays.
+// changes the later one stays. A block gets its header with its checksum: without one a rebuild
+// drops it anyway, and its writer need not wait for it.
 void Cache::RefreshHeader(Ino ino) {
   MutexLock turn(header_turns_[ino % std::size(header_turns_)]);
   Result<Inode> inode = index_->Get(ino);
   if (!inode.ok()) return;
+  if (inode->state != FileState::kPosix && inode->checksum_kind == ChecksumKind::kNone) return;
   Drive* drive = drives_->Find(inode->drive);
   if (drive == nullptr) return;
   Result<Fd> fd = drive->OpenWritable(inode->block, true);
@@ -190,18 +191,20 @@ Inode Cache::NewInode(const Inode& directory, std::string_view name, uint32_t mo
 }
 
 Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
-                              std::string_view target, const Caller& caller) {
+                              std::string_view target, const Caller& caller, bool may_wait) {
   PFS_TRY(CheckName(parent, name));
   if (target.size() > kMaxTarget) return Code::kTooLong;
   if (S_ISCHR(mode) || S_ISBLK(mode)) return Status(Code::kDenied, "no device files in a cache");
   const Inode directory = PFS_TRY(index_->Get(parent));
-  if (!open_.Provisional(parent, name).empty()) return Code::kExists;
+  if (!open_.Provisional(parent, name).empty() || index_->Lookup(parent, name).ok())
+    return Code::kExists;
+  InodeClaim claim = PFS_TRY(ClaimInode(may_wait));
   Inode inode = NewInode(directory, name, mode, caller);
   inode.ino = PFS_TRY(index_->NextIno());
   inode.target = target;
   inode.size = target.size();
   if (S_ISDIR(mode)) {
-    const PathPolicy policy = PolicyAt(directory, name, true);
+    const PathPolicy policy = PolicyAt(directory, PathTo(parent, name), true);
     if (policy == PathPolicy::kPosix) inode.flags |= inode_flag::kPosix | inode_flag::kKeep;
     if (policy == PathPolicy::kKeep) inode.flags |= inode_flag::kKeep;
     LeaseDirectory(inode.ino);
@@ -212,6 +215,7 @@ Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
     TouchDirectory(txn, parent, inode.mtime_ns);
     return Ok();
   }));
+  claim.Keep();
   WriteRecord(inode);
   return MakeEntry(inode);
 }
@@ -221,28 +225,28 @@ Result<std::vector<DirectoryEntry>> Cache::List(Ino parent, uint64_t cookie, siz
   std::vector<DirectoryEntry> entries;
   const std::vector<Inode> published = PFS_TRY(index_->List(parent, cookie, max));
   const Ino last = published.size() < max ? UINT64_MAX : published.back().ino;
-  std::vector<std::string> own_names;
-  for (const FilePtr& file : open_.ProvisionalIn(parent)) {
-    Inode inode;
+  for (const FilePtr& file : open_.ProvisionalIn(parent, cookie, last)) {
+    std::string name;
     {
       MutexLock lock(open_.mutex);
-      inode = file->inode;
       if (file->published) continue;  // listed, or hidden, below
+      name = file->inode.name;
     }
-    const bool listed = index_->Lookup(parent, inode.name).ok();
-    const std::vector<FilePtr> candidates = open_.Provisional(parent, inode.name);
-    if (ChooseFor(caller, candidates, listed) != file) continue;
-    own_names.push_back(inode.name);
-    if (inode.ino > cookie && inode.ino <= last) entries.push_back({OpenEntry(file), inode.ino});
+    const bool listed = index_->Lookup(parent, name).ok();
+    if (ChooseFor(caller, open_.Provisional(parent, name), listed) == file)
+      entries.push_back({OpenEntry(file), file->ino});
   }
   for (const Inode& inode : published) {
-    if (std::find(own_names.begin(), own_names.end(), inode.name) != own_names.end()) continue;
-    Result<Entry> entry = PublishedEntry(inode, caller);
-    if (entry.ok()) {
-      if (!own_names.empty() || !open_.Provisional(parent, inode.name).empty())
-        entry->entry_timeout_s = 0;
-      entries.push_back({std::move(entry).value(), inode.ino});
+    const std::vector<FilePtr> candidates = open_.Provisional(parent, inode.name);
+    if (!candidates.empty()) {
+      // The caller's own file of that name has a place of its own in the listing.
+      const FilePtr own = ChooseFor(caller, candidates, true);
+      if (own && own->ino != inode.ino) continue;
     }
+    Result<Entry> entry = PublishedEntry(inode, caller);
+    if (!entry.ok()) continue;
+    if (!candidates.empty()) entry->entry_timeout_s = 0;
+    entries.push_back({std::move(entry).value(), inode.ino});
   }
   std::sort(entries.begin(), entries.end(),
             [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.cookie < b.cookie; });

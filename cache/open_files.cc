@@ -23,7 +23,7 @@ std::vector<FilePtr> OpenFiles::Provisional(Ino parent, std::string_view name) {
 
 void OpenFiles::AddProvisionalLocked(const FilePtr& file) {
   provisional_[Name{file->inode.parent, file->inode.name}].push_back(file);
-  ++provisional_in_[file->inode.parent];
+  provisional_in_[file->inode.parent].emplace(file->ino, file);
   provisional_count_.fetch_add(1, std::memory_order_release);
 }
 
@@ -34,8 +34,9 @@ void OpenFiles::RemoveProvisionalLocked(const FilePtr& file) {
   if (at == it->second.end()) return;
   it->second.erase(at);
   if (it->second.empty()) provisional_.erase(it);
-  auto count = provisional_in_.find(file->inode.parent);
-  if (--count->second == 0) provisional_in_.erase(count);
+  auto siblings = provisional_in_.find(file->inode.parent);
+  siblings->second.erase(file->ino);
+  if (siblings->second.empty()) provisional_in_.erase(siblings);
   provisional_count_.fetch_sub(1, std::memory_order_release);
 }
 
@@ -44,11 +45,15 @@ bool OpenFiles::HasProvisional(Ino parent) {
   return provisional_in_.contains(parent);
 }
 
-std::vector<FilePtr> OpenFiles::ProvisionalIn(Ino parent) {
+std::vector<FilePtr> OpenFiles::ProvisionalIn(Ino parent, Ino after, Ino last) {
   std::vector<FilePtr> found;
-  for (auto& file : AllProvisional()) {
-    MutexLock lock(mutex);
-    if (file->inode.parent == parent) found.push_back(file);
+  if (provisional_count_.load(std::memory_order_acquire) == 0) return found;
+  MutexLock lock(mutex);
+  auto siblings = provisional_in_.find(parent);
+  if (siblings == provisional_in_.end()) return found;
+  for (auto it = siblings->second.upper_bound(after);
+       it != siblings->second.end() && it->first <= last; ++it) {
+    found.push_back(it->second);
   }
   return found;
 }

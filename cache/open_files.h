@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@
 #include "cache/base/fd.h"
 #include "cache/base/mutex.h"
 #include "cache/index/record.h"
+#include "cache/inode_count.h"
 #include "cache/process.h"
 #include "cache/store/drive.h"
 
@@ -40,22 +42,27 @@ struct File {
   Inode inode;  // [change] the truth while the file is open; its size and mtime only once sealed
   Drive* drive = nullptr;  // constant once in the table
   Fd fd;                   // [change] data: O_RDWR for a writer, O_RDONLY for a sealed block
+  Fd direct_fd;            // [change] the same file with O_DIRECT, once it was asked for
   Fd copy_source;          // constant once in the table: the base of a version made without reflink
   bool copy_pending =
       false;               // [change] reads come from copy_source still; the first write copies it
   bool published = false;  // [change] the index has its name
   bool provisional = false;  // [change] only the owner sees it
-  bool flushed = false;      // [change] its writer closed or synced it in good order at least once
-  bool modified = false;     // [change] differs from `base` whatever its mtime says
-  Ino base = 0;              // [change] the block this is a new version of, 0 if none
-  pid_t owner_tid = 0;       // [change] the thread that opened it for writing
-  ProcessId owner;           // [change] and its process
+  bool recorded = false;  // [change] the index calls it sealed already, with the size it then had
+  bool flushed = false;   // [change] its writer closed or synced it in good order at least once
+  bool modified = false;  // [change] differs from `base` whatever its mtime says
+  Ino base = 0;           // [change] the block this is a new version of, 0 if none
+  pid_t owner_tid = 0;    // [change] the thread that opened it for writing
+  ProcessId owner;        // [change] and its process
+  InodeClaim claim;       // [change] of a file that the index does not have yet
   bool remeasure =
       true;  // constant once in the table: the filesystem may take back space after the last close
   bool served = false;  // constant once in the table: the daemon serves it, so that a write can
                         // wait for space
   int64_t made_ns = 0;  // monotonic; a version nobody opened is dropped after a while
 
+  bool direct = false;                // [table] a block written with O_DIRECT
+  bool native_direct = false;         // [table] and by the kernel alone, so it may have met EINVAL
   bool renamed = false;               // [table] has got its final name, as far as one can know
   bool nameless = false;              // [table] unlinked or replaced: goes with its last handle
   bool unnamed = false;               // [table] nameless from the start, and may yet get a name
@@ -88,7 +95,8 @@ class OpenFiles {
   void AddProvisionalLocked(const FilePtr& file) PFS_REQUIRES(mutex);
   void RemoveProvisionalLocked(const FilePtr& file) PFS_REQUIRES(mutex);
   bool HasProvisional(Ino parent) PFS_EXCLUDES(mutex);
-  std::vector<FilePtr> ProvisionalIn(Ino parent) PFS_EXCLUDES(mutex);
+  // Those with numbers above `after` up to `last`, in order.
+  std::vector<FilePtr> ProvisionalIn(Ino parent, Ino after, Ino last) PFS_EXCLUDES(mutex);
   // Files with write handles, for the account; and versions that nobody opened.
   std::vector<FilePtr> Writing() PFS_EXCLUDES(mutex);
   std::vector<FilePtr> AllProvisional() PFS_EXCLUDES(mutex);
@@ -108,7 +116,8 @@ class OpenFiles {
 
   std::unordered_map<Ino, FilePtr> files_ PFS_GUARDED_BY(mutex);
   std::unordered_map<Name, std::vector<FilePtr>, NameHash> provisional_ PFS_GUARDED_BY(mutex);
-  std::unordered_map<Ino, size_t> provisional_in_ PFS_GUARDED_BY(mutex);
+  // The same files by directory and number.
+  std::unordered_map<Ino, std::map<Ino, FilePtr>> provisional_in_ PFS_GUARDED_BY(mutex);
   // So that the common lookup, of a name nobody is writing, takes no lock.
   std::atomic<size_t> provisional_count_{0};
 };

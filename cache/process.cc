@@ -14,11 +14,15 @@ namespace {
 
 constexpr uint64_t kPfSignaled = 0x400;  // include/linux/sched.h: killed by a signal
 
-// Reads a file of /proc in one call; returns what fits.
-std::string_view ReadProc(pid_t id, const char* file, char* buffer, size_t size) {
+Fd OpenProc(pid_t id, const char* file) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/%s", id, file);
-  Fd fd(::open(path, O_RDONLY | O_CLOEXEC));
+  return Fd(::open(path, O_RDONLY | O_CLOEXEC));
+}
+
+// Reads a file of /proc in one call; returns what fits.
+std::string_view ReadProc(pid_t id, const char* file, char* buffer, size_t size) {
+  const Fd fd = OpenProc(id, file);
   if (!fd.valid()) return {};
   const ssize_t got = ::read(fd.get(), buffer, size);
   return got > 0 ? std::string_view(buffer, static_cast<size_t>(got)) : std::string_view();
@@ -64,22 +68,42 @@ pid_t ReadTgid(pid_t tid) {
 
 }  // namespace
 
-ProcessId Processes::Of(pid_t tid) {
-  if (tid == 0) return {};
-  const Stat thread = ReadStat(tid);
-  if (!thread.found) return {tid, 0};
-  const Key key{tid, thread.start};
+// The process of a thread that called before, is alive, and is not about to exit.
+std::optional<ProcessId> Processes::Recall(pid_t tid) {
+  Known known;
   {
     MutexLock lock(mutex_);
-    if (auto it = known_.find(key); it != known_.end()) return it->second;
+    auto it = known_.find(tid);
+    if (it == known_.end()) return std::nullopt;
+    known = it->second;
   }
+  char pages[2];
+  const ssize_t got = ::pread(known.statm->get(), pages, sizeof pages, 0);
+  if (got == sizeof pages && pages[0] != '0') return known.process;
+  MutexLock lock(mutex_);
+  if (auto it = known_.find(tid); it != known_.end() && it->second.statm == known.statm)
+    known_.erase(it);
+  return std::nullopt;
+}
+
+Processes::Thread Processes::Look(pid_t tid) {
+  if (tid == 0) return {};
+  if (const auto process = Recall(tid)) return {*process, false};
+  // Before anything is read: if the id changes hands in between, the descriptor is of the thread
+  // that is gone, and will say so.
+  auto statm = std::make_shared<Fd>(OpenProc(tid, "statm"));
+  const Stat thread = ReadStat(tid);
+  if (!thread.found) return {{tid, 0}, false};
+  const bool signaled = (thread.flags & kPfSignaled) != 0;
   const pid_t tgid = ReadTgid(tid);
   const Stat leader = tgid == tid ? thread : ReadStat(tgid);
   const ProcessId process{tgid, leader.start};
-  MutexLock lock(mutex_);
-  if (known_.size() >= kMaxKnown) known_.clear();
-  known_.emplace(key, process);
-  return process;
+  if (statm->valid()) {
+    MutexLock lock(mutex_);
+    if (known_.size() >= kMaxKnown) known_.clear();
+    known_.insert_or_assign(tid, Known{std::move(statm), process});
+  }
+  return {process, signaled};
 }
 
 bool Processes::Descends(ProcessId child, ProcessId ancestor) {
@@ -92,11 +116,6 @@ bool Processes::Descends(ProcessId child, ProcessId ancestor) {
     id = stat.parent;
   }
   return false;
-}
-
-bool Processes::TookFatalSignal(pid_t tid) {
-  const Stat stat = ReadStat(tid);
-  return stat.found && (stat.flags & kPfSignaled) != 0;
 }
 
 }  // namespace prefixfs

@@ -19,13 +19,17 @@ void TakeStat(const struct stat& now, Inode* inode) {
 
 }  // namespace
 
-std::string Cache::Classify(Inode& inode) {
-  std::string path = PathOf(inode.parent);
+std::string Cache::PathTo(Ino parent, std::string_view name) {
+  std::string path = PathOf(parent);
   if (!path.empty()) path += '/';
-  path += inode.name;
+  path += name;
+  return path;
+}
+
+std::string Cache::Classify(const std::string& path, Inode* inode) {
   BlockName name = naming_->Parse(path);
-  inode.hash = std::move(name.hash);
-  inode.rank = name.rank;
+  inode->hash = std::move(name.hash);
+  inode->rank = name.rank;
   return std::move(name.model);
 }
 
@@ -38,7 +42,8 @@ Status Cache::InternModel(IndexTxn& txn, const std::string& model, Inode* inode)
   return Ok();
 }
 
-Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bool replace) {
+Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bool replace,
+                      bool complete) {
   Inode inode;
   bool was_published;
   {
@@ -54,12 +59,17 @@ Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bo
     return file->drive->Note(Status::FromErrno(errno, "fstat"));
   if (!file->copy_pending) TakeStat(now, &inode);
   const Inode directory = PFS_TRY(index_->Get(parent));
-  const bool posix = PolicyAt(directory, name, false) == PathPolicy::kPosix;
+  const std::string path = PathTo(parent, name);
+  const bool posix = PolicyAt(directory, path, false) == PathPolicy::kPosix;
   inode.state = posix ? FileState::kPosix : FileState::kOpen;
   inode.parent = parent;
   inode.name = name;
-  const std::string model = Classify(inode);
-  if (!was_published) PFS_TRY(file->drive->Note(file->drive->WriteHeader(file->fd.get(), inode)));
+  const std::string model = Classify(path, &inode);
+  if (posix && !was_published)
+    PFS_TRY(file->drive->Note(file->drive->WriteHeader(file->fd.get(), inode)));
+  // What the index keeps. A complete file is sealed there at once, so that Seal need not commit.
+  Inode stored = inode;
+  if (complete && !posix) stored.state = FileState::kSealed;
   Removal removal;
   const Replacing replacing(replacements_);
   PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
@@ -78,17 +88,18 @@ Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bo
       if (old->parent == old_parent && old->name == old_name)
         PFS_TRY(RemoveName(txn, *old, &removal));
     }
-    PFS_TRY(InternModel(txn, model, &inode));
+    PFS_TRY(InternModel(txn, model, &stored));
     if (!was_published) {
-      PFS_TRY(txn.Insert(inode));
+      PFS_TRY(txn.Insert(stored));
     } else {
-      if (old_parent != parent || old_name != name) PFS_TRY(txn.Move(inode.ino, parent, name));
-      PFS_TRY(txn.Put(inode));
+      if (old_parent != parent || old_name != name) PFS_TRY(txn.Move(stored.ino, parent, name));
+      PFS_TRY(txn.Put(stored));
     }
     TouchDirectory(txn, parent, inode.mtime_ns);
     return Ok();
   }));
   if (!was_published) {
+    file->claim.Keep();
     (void)file->drive->Note(file->drive->Publish(inode.block)).ok();
   } else {
     RefreshHeader(inode.ino);
@@ -96,7 +107,9 @@ Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bo
   {
     MutexLock lock(open_.mutex);
     if (file->provisional) open_.RemoveProvisionalLocked(file);
+    inode.model = stored.model;
     file->inode = inode;
+    file->recorded = stored.state == FileState::kSealed;
     file->renamed |= parent != old_parent || name != old_name;
     file->published = true;
     file->provisional = false;
@@ -112,14 +125,19 @@ Status Cache::Seal(const FilePtr& file) {
   PFS_TRY(EnsureCopied(file));
   if (::fstat(file->fd.get(), &now) != 0)
     return file->drive->Note(Status::FromErrno(errno, "fstat"));
-  Inode sealed;
-  PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
-    sealed = PFS_TRY(txn.Get(file->ino));
-    TakeStat(now, &sealed);
-    if (sealed.state != FileState::kPosix) sealed.state = FileState::kSealed;
-    return txn.Put(sealed);
-  }));
-  RefreshHeader(sealed.ino);
+  Inode sealed = PFS_TRY(index_->Get(file->ino));
+  const Inode recorded = sealed;
+  TakeStat(now, &sealed);
+  // What it takes on the drive may still change; the checksum thread notes that.
+  if (!file->recorded || sealed.size != recorded.size || sealed.mtime_ns != recorded.mtime_ns) {
+    PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
+      sealed = PFS_TRY(txn.Get(file->ino));
+      TakeStat(now, &sealed);
+      if (sealed.state != FileState::kPosix) sealed.state = FileState::kSealed;
+      return txn.Put(sealed);
+    }));
+    RefreshHeader(sealed.ino);
+  }
   uint64_t reserved, accounted;
   {
     MutexLock lock(open_.mutex);

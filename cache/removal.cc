@@ -22,6 +22,7 @@ Status Cache::RemoveName(IndexTxn& txn, const Inode& inode, Removal* removal) {
 // replaced block can still be opened for a moment by whoever looked its name up just before: ESTALE
 // makes the kernel look again only once, and the next incarnation may be replaced as fast.
 void Cache::Removed(const Removal& removal, bool replaced) {
+  inodes_.Subtract(removal.inodes.size());
   for (const Inode& inode : removal.inodes) {
     if (!inode.IsFile()) {
       RememberGone(inode);
@@ -192,6 +193,7 @@ uint64_t Cache::EvictBatch(const std::vector<Residents::Victim>& victims) {
     for (const auto& victim : victims) residents_->PutBack(victim.ino);
     return 0;
   }
+  inodes_.Subtract(removal.inodes.size());
   uint64_t freed = 0;
   for (const Inode& inode : removal.inodes) freed += EvictOne(inode);
   return freed;
@@ -206,12 +208,11 @@ uint64_t Cache::EvictOne(const Inode& inode) {
     counters_.undeletable_blocks.fetch_add(1, std::memory_order_relaxed);
     spdlog::warn("cannot evict {} on {}: {}", PathOf(inode.parent) + "/" + inode.name,
                  drive->path(), status.ToString());
-    (void)index_
-        ->Update([&](IndexTxn& txn) -> Status {
-          PFS_TRY(txn.Insert(inode));
-          return txn.RemoveTrash({inode.block, inode.drive});
-        })
-        .ok();
+    const Status restored = index_->Update([&](IndexTxn& txn) -> Status {
+      PFS_TRY(txn.Insert(inode));
+      return txn.RemoveTrash({inode.block, inode.drive});
+    });
+    if (restored.ok()) inodes_.Add(1);
     residents_->PutBack(inode.ino);
     return 0;
   }

@@ -29,7 +29,7 @@ Status Cache::Rename(Ino parent, std::string_view name, Ino new_parent, std::str
       writers = own->writers;
     }
     if (still) {
-      PFS_TRY(Publish(own, new_parent, new_name, (flags & RENAME_NOREPLACE) == 0));
+      PFS_TRY(Publish(own, new_parent, new_name, (flags & RENAME_NOREPLACE) == 0, writers == 0));
       return writers == 0 ? Seal(own) : Ok();
     }
   }
@@ -48,7 +48,7 @@ Status Cache::PublishInPlace(Ino parent, std::string_view name, const Caller& ca
     if (!own->provisional || own->nameless) return Ok();
     writers = own->writers;
   }
-  PFS_TRY(Publish(own, parent, name, true));
+  PFS_TRY(Publish(own, parent, name, true, writers == 0));
   return writers == 0 ? Seal(own) : Ok();
 }
 
@@ -66,11 +66,12 @@ Status Cache::RenamePublished(Ino parent, std::string_view name, Ino new_parent,
                               std::string_view new_name, unsigned flags) {
   const Inode source = PFS_TRY(index_->Lookup(parent, name));
   const Inode directory = PFS_TRY(index_->Get(new_parent));
-  const PathPolicy policy = PolicyAt(directory, new_name, source.IsDirectory());
+  const std::string path = PathTo(new_parent, new_name);
+  const PathPolicy policy = PolicyAt(directory, path, source.IsDirectory());
   Inode named = source;
   named.parent = new_parent;
   named.name = new_name;
-  const std::string model = source.IsFile() ? Classify(named) : std::string();
+  const std::string model = source.IsFile() ? Classify(path, &named) : std::string();
   const int64_t now = clock_.WallNs();
   Removal removal;
   Inode moved;

@@ -97,6 +97,8 @@ Cache::Report Cache::MakeReport() {
   report.unchecked = checksums_->pending();
   report.unverified = residents_->unverified();
   report.index_rebuilt = index_rebuilt_;
+  report.inodes = inodes_.used();
+  report.max_inodes = inodes_.most();
   const auto uses = residents_->Models();
   {
     MutexLock lock(side_mutex_);

@@ -42,6 +42,11 @@ class Residents {
   void Insert(Ino ino, const Block& block, uint32_t open_handles = 0, bool fresh = false)
       PFS_EXCLUDES(mutex_);
   void EndGrace(Ino ino) PFS_EXCLUDES(mutex_);
+  // So many blocks are to be inserted at once.
+  void Reserve(size_t blocks) PFS_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    entries_.reserve(blocks);
+  }
   // The block has no name any more, or is a writer's again. Returns what it was; `allocated` 0 if
   // unknown.
   Block Remove(Ino ino) PFS_EXCLUDES(mutex_);

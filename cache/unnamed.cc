@@ -45,7 +45,7 @@ Result<Entry> Cache::Link(Ino ino, Ino parent, std::string_view name) {
     if (file->writers == 0) return Code::kNotFound;  // closed meanwhile, and about to go
     file->nameless = file->unnamed = false;
   }
-  if (Status status = Publish(file, parent, name, false); !status.ok()) {
+  if (Status status = Publish(file, parent, name, false, false); !status.ok()) {
     MutexLock lock(open_.mutex);
     file->nameless = file->unnamed = true;
     return status;

@@ -55,7 +55,9 @@ Status Cache::MakeVersion(const Inode& base, bool truncate, const Caller& caller
                           FilePtr* made) {
   Drive* drive = drives_->Find(base.drive);
   if (drive == nullptr) return Code::kNotFound;
+  InodeClaim claim = PFS_TRY(ClaimInode(may_wait));
   auto file = std::make_shared<File>(PFS_TRY(index_->NextIno()));
+  file->claim = std::move(claim);
   file->drive = drive;  // reflink works only within a filesystem
   const uint64_t bytes = std::max(TypicalBytes(base.parent), truncate ? 0 : base.allocated);
   Result<Fd> source = OpenBase(base, *drive);

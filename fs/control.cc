@@ -163,6 +163,9 @@ std::string Control::Stats() {
   json["used_bytes"] = report.used;
   json["reserved_bytes"] = report.reserved;
   json["blocks"] = report.blocks;
+  json["inodes"] = report.inodes;
+  json["max_inodes"] = report.max_inodes;
+  json["backing_files"] = nodes_.registered();
   json["evicted_blocks"] = counters.evicted_blocks.load();
   json["evicted_bytes"] = counters.evicted_bytes.load();
   json["undeletable_blocks"] = counters.undeletable_blocks.load();
@@ -171,7 +174,7 @@ std::string Control::Stats() {
   json["unverified_blocks"] = report.unverified;
   json["index_rebuilt"] = report.index_rebuilt;
   json["passthrough"] = passthrough_.load();
-  json["io_uring"] = false;
+  json["io_uring"] = ring_.load(std::memory_order_relaxed);
   json["opens"] = counters.opens.load();
   json["hits"] = counters.hits.load();
   json["misses"] = counters.misses.load();

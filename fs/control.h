@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cache/cache.h"
+#include "fs/nodes.h"
 #include "fs/op_stats.h"
 #include "fs/request.h"
 
@@ -21,15 +22,20 @@ namespace prefixfs {
 
 class Control {
  public:
-  Control(Cache& cache, const OpStats& stats, std::string mount_point)
+  Control(Cache& cache, const OpStats& stats, Nodes& nodes, std::string mount_point)
       : cache_(cache),
         stats_(stats),
+        nodes_(nodes),
         mount_point_(std::move(mount_point)),
         started_ns_(Clock::Real().MonotonicNs()) {}
 
   // Node numbers of the control directory lie above every inode number.
   static bool Owns(Ino ino) { return ino >= kFirstIno; }
   static bool IsDirectoryName(std::string_view name) { return name == ".prefixfs"; }
+  // A request came over io_uring.
+  void SeenRing() {
+    if (!ring_.load(std::memory_order_relaxed)) ring_.store(true, std::memory_order_relaxed);
+  }
   void SetPassthrough(bool passthrough) {
     passthrough_.store(passthrough, std::memory_order_relaxed);
   }
@@ -53,9 +59,11 @@ class Control {
 
   Cache& cache_;
   const OpStats& stats_;
+  Nodes& nodes_;
   const std::string mount_point_;
   const int64_t started_ns_;
   std::atomic<bool> passthrough_{false};
+  std::atomic<bool> ring_{false};
 };
 
 }  // namespace prefixfs

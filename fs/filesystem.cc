@@ -1,9 +1,12 @@
 #include "fs/filesystem.h"
 
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/ioctl.h>
 
+#include <algorithm>
 #include <cstring>
+#include <fstream>
 
 #include "cache/base/memory.h"
 
@@ -13,7 +16,17 @@ namespace {
 constexpr unsigned long kBackingClose = _IOW(229, 2, uint32_t);
 constexpr size_t kMaxDeferred = 4096;
 constexpr size_t kMaxNotices = 1024;
-constexpr uint32_t kMaxIo = 1 << 20;
+constexpr uint32_t kMaxBackground = 256;
+constexpr uint32_t kMaxIo = 4 << 20;
+constexpr uint32_t kPage = 4096;
+
+// What the administrator lets one request carry (kernel 6.13 and later; 256 pages before).
+uint32_t LargestRequest() {
+  uint32_t pages = 256;
+  std::ifstream limit("/proc/sys/fs/fuse/max_pages_limit");
+  if (uint32_t value = 0; limit >> value) pages = value;
+  return std::clamp(pages, 32u, kMaxIo / kPage) * kPage;
+}
 
 // An operation as libfuse may call it: no exception goes up into C. A request that runs out of
 // memory is answered ENOMEM by its Request.
@@ -30,14 +43,15 @@ struct Guarded<kOperation> {
 Filesystem::Filesystem(Cache& cache, const std::string& mount_point)
     : cache_(cache),
       nodes_(cache.config().max_backing, [this](int id) { CloseBacking(id); }),
-      control_(cache, stats_, mount_point),
+      control_(cache, stats_, nodes_, mount_point),
       workers_(std::make_unique<WorkerPool>(cache.config().max_workers, kMaxDeferred)),
+      data_workers_(std::make_unique<WorkerPool>(cache.config().max_workers, kMaxDeferred)),
       notifier_(std::make_unique<WorkerPool>(1, kMaxNotices)) {
   cache_.SetListener(this);
 }
 
 Filesystem::~Filesystem() {
-  workers_.reset();
+  Drain();
   cache_.SetListener(nullptr);
   notifier_.reset();
 }
@@ -58,18 +72,27 @@ void Filesystem::Init(fuse_conn_info* connection) {
           "this kernel has no FUSE passthrough (needs 6.9): the daemon serves all data itself");
   }
   control_.SetPassthrough(passthrough());
+  if (want_ring_) fuse_set_feature_flag(connection, FUSE_CAP_OVER_IO_URING);
   // O_TRUNC must come with OPEN: a truncated sealed block is a new version, decided there.
   fuse_set_feature_flag(connection, FUSE_CAP_ATOMIC_O_TRUNC);
   fuse_set_feature_flag(connection, FUSE_CAP_READDIRPLUS);
   fuse_set_feature_flag(connection, FUSE_CAP_READDIRPLUS_AUTO);
-  fuse_set_feature_flag(connection, FUSE_CAP_SPLICE_READ);
+  // Otherwise the kernel asks for security.capability before every single write.
+  fuse_set_feature_flag(connection, FUSE_CAP_HANDLE_KILLPRIV_V2);
+  // Requests are read, not spliced: that costs every small one two system calls more, and a write's
+  // bytes lie where O_DIRECT can take them. Replies may be spliced.
+  fuse_unset_feature_flag(connection, FUSE_CAP_SPLICE_READ);
   fuse_set_feature_flag(connection, FUSE_CAP_SPLICE_WRITE);
   fuse_set_feature_flag(connection, FUSE_CAP_SPLICE_MOVE);
   // A FLUSH must reach the daemon before close() returns, and dirty pages before that: no writeback
   // cache.
   fuse_unset_feature_flag(connection, FUSE_CAP_WRITEBACK_CACHE);
-  connection->max_write = kMaxIo;
-  connection->max_readahead = kMaxIo;
+  // A large read of O_DIRECT comes as several requests at once.
+  fuse_set_feature_flag(connection, FUSE_CAP_ASYNC_DIO);
+  connection->max_background = kMaxBackground;
+  connection->congestion_threshold = kMaxBackground / 4 * 3;
+  connection->max_write = LargestRequest();
+  connection->max_readahead = connection->max_write;
   connection->time_gran = 1;
   connection->no_interrupt = 1;
   if (on_init_) on_init_();
@@ -82,6 +105,10 @@ Caller Filesystem::CallerOf(fuse_req_t req) {
 
 void Filesystem::Defer(std::function<void()> work) {
   if (!workers_->Submit(work).ok()) work();
+}
+
+void Filesystem::DeferData(std::function<void()> work) {
+  if (!data_workers_->Submit(work).ok()) work();
 }
 
 void Filesystem::CloseBacking(int id) {
@@ -98,7 +125,8 @@ void Filesystem::OnInvalid(Ino parent, const std::string& name) {
   if (!queued.ok()) spdlog::debug("too many notices; {} runs out by itself", name);
 }
 
-Status Filesystem::Serve(fuse_req_t req, HandlePtr handle, fuse_file_info* fi) {
+Status Filesystem::Serve(fuse_req_t req, const Caller& caller, HandlePtr handle,
+                         fuse_file_info* fi) {
   const Ino ino = handle->file->ino;
   const bool writer = handle->writer;
   const bool allowed = passthrough() && cache_.PassthroughAllowed(*handle);
@@ -121,6 +149,13 @@ Status Filesystem::Serve(fuse_req_t req, HandlePtr handle, fuse_file_info* fi) {
     return failed;
   }
   fi->backing_id = id;
+  // With a backing id and direct_io the reads and writes of this one handle come to the daemon,
+  // while its mappings, and all of other handles, stay with the backing file.
+  if (id != Nodes::kServed && (fi->flags & O_DIRECT) != 0 &&
+      !cache_.ServesNatively(*handle, fi->flags, caller)) {
+    fi->direct_io = 1;
+    fi->parallel_direct_writes = 1;
+  }
   fi->noflush = writer ? 0 : 1;
   fi->keep_cache = id == Nodes::kServed && !writer ? 1 : 0;
   auto open = std::make_unique<OpenFile>();

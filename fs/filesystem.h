@@ -37,8 +37,12 @@ class Filesystem final : public CacheListener {
   // kernel has said hello.
   void Attach(fuse_session* session, std::function<void()> on_init);
   // Waits for what the workers still have. No request may come any more.
-  void Drain() { workers_.reset(); }
+  void Drain() {
+    workers_.reset();
+    data_workers_.reset();
+  }
   static const fuse_lowlevel_ops& Operations();
+  void WantRing() { want_ring_ = true; }  // before the mount
 
   // For the operations.
   Cache& cache() { return cache_; }
@@ -47,12 +51,17 @@ class Filesystem final : public CacheListener {
   Control& control() { return control_; }
   bool passthrough() const { return passthrough_.load(std::memory_order_relaxed); }
   Caller CallerOf(fuse_req_t req);
-  Request Begin(fuse_req_t req, Op op) { return Request(req, op, stats_); }
+  Request Begin(fuse_req_t req, Op op) {
+    if (want_ring_ && fuse_req_is_uring(req)) control_.SeenRing();
+    return Request(req, op, stats_);
+  }
   // Runs `work` on a worker, or on this thread if the queue is full.
   void Defer(std::function<void()> work);
+  // The same for what waits for a drive only, and must not stand behind what waits for space.
+  void DeferData(std::function<void()> work);
   void Init(fuse_conn_info* connection);
   // Decides how the handle is served and fills fi.
-  Status Serve(fuse_req_t req, HandlePtr handle, fuse_file_info* fi);
+  Status Serve(fuse_req_t req, const Caller& caller, HandlePtr handle, fuse_file_info* fi);
   void Unserve(fuse_file_info* fi);
 
   void OnGone(Ino ino) override { nodes_.Drop(ino); }
@@ -67,8 +76,10 @@ class Filesystem final : public CacheListener {
   Control control_;
   fuse_session* session_ = nullptr;
   std::function<void()> on_init_;
+  bool want_ring_ = false;
   std::atomic<bool> passthrough_{false};
   std::unique_ptr<WorkerPool> workers_;
+  std::unique_ptr<WorkerPool> data_workers_;
   std::unique_ptr<WorkerPool> notifier_;  // one thread: the kernel may hold a notice back
 };
 

@@ -1,5 +1,7 @@
 #include "fs/nodes.h"
 
+#include <algorithm>
+
 namespace prefixfs {
 
 int Nodes::Acquire(Ino ino, bool allowed, bool writable, const std::function<int()>& make_id) {
@@ -87,6 +89,12 @@ void Nodes::Drop(Ino ino) {
     nodes_.erase(it);
   }
   if (id != 0) close_id_(id);
+}
+
+uint64_t Nodes::registered() {
+  MutexLock lock(mutex_);
+  return static_cast<uint64_t>(
+      std::count_if(nodes_.begin(), nodes_.end(), [](const auto& n) { return n.second.id != 0; }));
 }
 
 }  // namespace prefixfs

@@ -37,6 +37,8 @@ class Nodes {
   void Release(Ino ino) PFS_EXCLUDES(mutex_);
   // The kernel dropped the inode, or the block is gone: an idle id is given back.
   void Drop(Ino ino) PFS_EXCLUDES(mutex_);
+  // How many backing ids the kernel has now, idle ones included.
+  uint64_t registered() PFS_EXCLUDES(mutex_);
 
  private:
   struct Node {

@@ -62,6 +62,7 @@ AttributeChange ToChange(const struct stat& st, int to_set) {
     change.atime_ns = to_set & FUSE_SET_ATTR_ATIME_NOW ? now : ToNs(st.st_atim);
   if (to_set & FUSE_SET_ATTR_MTIME)
     change.mtime_ns = to_set & FUSE_SET_ATTR_MTIME_NOW ? now : ToNs(st.st_mtim);
+  change.kill_set_id = (to_set & FUSE_SET_ATTR_KILL_SUID) != 0;
   change.touch = (to_set & FUSE_SET_ATTR_ATIME_NOW) && !change.mtime_ns && !change.size &&
                  !change.mode && !change.uid && !change.gid;
   return change;

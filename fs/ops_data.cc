@@ -2,33 +2,32 @@
 // leaves to it.
 #include <unistd.h>
 
+#include <cassert>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "fs/data_io.h"
 #include "fs/filesystem.h"
 
 namespace prefixfs::ops {
 namespace {
 
+// The bytes of a write, in memory: libfuse hands them over in one piece unless it was told to
+// splice, which Filesystem::Init does not.
+std::span<const char> BytesOf(const fuse_bufvec& in) {
+  assert(in.count == 1 && (in.buf[0].flags & FUSE_BUF_IS_FD) == 0);
+  return {static_cast<const char*>(in.buf[0].mem) + in.off, in.buf[0].size - in.off};
+}
+
 // The end of a write for which there is room, or not.
 void Write(Filesystem& fs, Request request, const Handle& handle, const Status& ready,
-           fuse_bufvec* in, off_t offset) {
-  const Result<int> fd = ready.ok() ? fs.cache().DataFd(handle) : Result<int>(ready);
-  if (!fd.ok()) {
-    request.Error(fd.status().Is(Code::kNoSpace) ? ENOSPC : EIO);
+           const DataRange& range, std::span<const char> bytes) {
+  if (!ready.ok()) {
+    request.Error(ready.Is(Code::kNoSpace) ? ENOSPC : EIO);
     return;
   }
-  fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
-  out.buf[0].flags =
-      static_cast<fuse_buf_flags>(FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK | FUSE_BUF_FD_RETRY);
-  out.buf[0].fd = *fd;
-  out.buf[0].pos = offset;
-  const ssize_t written = fuse_buf_copy(&out, in, static_cast<fuse_buf_copy_flags>(0));
-  if (written < 0) {
-    request.Error(static_cast<int>(-written));
-    return;
-  }
-  request.With([&](fuse_req_t r) { return fuse_reply_write(r, static_cast<size_t>(written)); });
+  WriteData(fs.cache(), std::move(request), handle, range, bytes);
 }
 
 }  // namespace
@@ -40,17 +39,17 @@ void Read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_i
     fs.control().Read(std::move(request), size, offset, fi);
     return;
   }
-  const Result<int> fd = fs.cache().DataFd(*OpenFileOf(fi)->handle);
-  if (!fd.ok()) {
-    request.Error(EIO);  // the file is open: an absent one is a device error by now
+  const Handle& handle = *OpenFileOf(fi)->handle;
+  const DataRange range{offset, size, fi->flags};
+  // A thread of the ring has all the requests of its processor to serve; of those that read
+  // /dev/fuse another takes the next one.
+  if (!fuse_req_is_uring(req) || !MayWait(fs.cache(), handle, range)) {
+    ReadData(fs.cache(), std::move(request), handle, range);
     return;
   }
-  fuse_bufvec data = FUSE_BUFVEC_INIT(size);
-  data.buf[0].flags =
-      static_cast<fuse_buf_flags>(FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK | FUSE_BUF_FD_RETRY);
-  data.buf[0].fd = *fd;
-  data.buf[0].pos = offset;
-  request.With([&](fuse_req_t r) { return fuse_reply_data(r, &data, FUSE_BUF_SPLICE_MOVE); });
+  auto shared = std::make_shared<Request>(std::move(request));
+  fs.DeferData(
+      [&fs, shared, &handle, range] { ReadData(fs.cache(), std::move(*shared), handle, range); });
 }
 
 void WriteBuf(fuse_req_t req, fuse_ino_t ino, fuse_bufvec* in, off_t offset, fuse_file_info* fi) {
@@ -61,26 +60,30 @@ void WriteBuf(fuse_req_t req, fuse_ino_t ino, fuse_bufvec* in, off_t offset, fus
     return;
   }
   const Handle& handle = *OpenFileOf(fi)->handle;
-  const size_t size = fuse_buf_size(in);
-  const Status ready = fs.cache().PrepareWrite(handle, size, false);
-  if (!ready.Is(Code::kRejected)) {
-    Write(fs, std::move(request), handle, ready, in, offset);
-    return;
-  }
-  // Waits for space elsewhere, with a copy of the bytes: libfuse's buffer is this thread's.
-  auto data = std::make_shared<std::vector<char>>(size);
-  fuse_bufvec copy = FUSE_BUFVEC_INIT(size);
-  copy.buf[0].mem = data->data();
-  if (fuse_buf_copy(&copy, in, static_cast<fuse_buf_copy_flags>(0)) != static_cast<ssize_t>(size)) {
-    request.Error(EIO);
+  const std::span<const char> bytes = BytesOf(*in);
+  const DataRange range{offset, bytes.size(), fi->flags};
+  const Status ready = fs.cache().PrepareWrite(handle, bytes.size(), false);
+  const bool ring = fuse_req_is_uring(req);
+  const bool waits_for_drive = ring && (fi->flags & (O_DIRECT | O_DSYNC)) != 0;
+  if (!ready.Is(Code::kRejected) && !waits_for_drive) {
+    Write(fs, std::move(request), handle, ready, range, bytes);
     return;
   }
   auto shared = std::make_shared<Request>(std::move(request));
-  fs.Defer([&fs, shared, &handle, data, offset] {
-    fuse_bufvec buffered = FUSE_BUFVEC_INIT(data->size());
-    buffered.buf[0].mem = data->data();
-    const Status room = fs.cache().PrepareWrite(handle, data->size(), true);
-    Write(fs, std::move(*shared), handle, room, &buffered, offset);
+  if (!ready.Is(Code::kRejected)) {
+    fs.DeferData([&fs, shared, &handle, ready, range, bytes] {
+      Write(fs, std::move(*shared), handle, ready, range, bytes);
+    });
+    return;
+  }
+  // Waits for space elsewhere; with a copy of the bytes, because the buffer is this thread's,
+  // unless it is the ring's, which is the request's own until the answer.
+  auto copy = std::make_shared<std::vector<char>>();
+  if (!ring) copy->assign(bytes.begin(), bytes.end());
+  const std::span<const char> kept = ring ? bytes : std::span<const char>(*copy);
+  fs.Defer([&fs, shared, &handle, copy, kept, range] {
+    const Status room = fs.cache().PrepareWrite(handle, kept.size(), true);
+    Write(fs, std::move(*shared), handle, room, range, kept);
   });
 }
 

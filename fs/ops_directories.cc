@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kDotCookie = 1;
 constexpr uint64_t kDotDotCookie = 2;
 constexpr uint64_t kShift = 1;  // the root is 1 and nobody's child, so entries begin at 2 + kShift
-constexpr size_t kPage = 512;
+constexpr size_t kMostAtOnce = 512;
 
 // Entries of one reply, in the caller's buffer.
 class Page {
@@ -38,6 +38,11 @@ class Page {
     return true;
   }
   bool empty() const { return used_ == 0; }
+  // About as many entries as still fit: the index reads no more than is replied. An entry has 24
+  // bytes beside its name, 152 with attributes.
+  size_t Expected() const {
+    return std::min(kMostAtOnce, (buffer_.size() - used_) / (plus_ ? 192 : 64) + 1);
+  }
   int Reply(fuse_req_t req) const { return fuse_reply_buf(req, buffer_.data(), used_); }
 
  private:
@@ -64,9 +69,9 @@ void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus) {
   cookie = std::max(cookie, kDotDotCookie) - kShift;
   const Caller caller = fs.CallerOf(req);
   while (room) {
-    Result<std::vector<DirectoryEntry>> entries = Control::Owns(ino)
-                                                      ? fs.control().List(cookie)
-                                                      : fs.cache().List(ino, cookie, kPage, caller);
+    Result<std::vector<DirectoryEntry>> entries =
+        Control::Owns(ino) ? fs.control().List(cookie)
+                           : fs.cache().List(ino, cookie, page.Expected(), caller);
     if (!entries.ok()) {
       if (page.empty()) {
         request.Fail(entries.status());

@@ -23,8 +23,18 @@ void MakeNode(fuse_req_t req, Op op, fuse_ino_t parent, const char* name, uint32
     request.Error(EPERM);
     return;
   }
-  const Result<Entry> entry = fs.cache().MakeNode(parent, name, mode, target, fs.CallerOf(req));
-  ReplyNode(std::move(request), entry);
+  const Caller caller = fs.CallerOf(req);
+  const Result<Entry> entry = fs.cache().MakeNode(parent, name, mode, target, caller, false);
+  if (!entry.status().Is(Code::kRejected)) {
+    ReplyNode(std::move(request), entry);
+    return;
+  }
+  // Waits for a block that can be evicted, so elsewhere.
+  auto shared = std::make_shared<Request>(std::move(request));
+  fs.Defer([&fs, shared, parent, name = std::string(name), mode, target = std::string(target),
+            caller] {
+    ReplyNode(std::move(*shared), fs.cache().MakeNode(parent, name, mode, target, caller, true));
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fuse_lowlevel.h>
 #include <spdlog/spdlog.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,30 @@ void LogFromLibfuse(fuse_log_level level, const char* format, va_list arguments)
               line);
 }
 
+// Whether requests may come over io_uring. The kernel has to be told so before the mount.
+bool AllowRing(Toggle wanted) {
+#ifdef PREFIXFS_RING_REPLIES
+  const bool safe = true;
+#else
+  const bool safe = false;  // a reply from another thread than the ring's may get lost
+#endif
+  if (wanted == Toggle::kOff || (wanted == Toggle::kAuto && !safe)) return false;
+  constexpr const char* kSwitch = "/sys/module/fuse/parameters/enable_uring";
+  std::fstream file(kSwitch, std::ios::in | std::ios::out);
+  char allowed = 'N';
+  file >> allowed;
+  if (file && allowed == 'N') {
+    file.clear();
+    file.seekp(0);
+    file << 'Y' << std::flush;
+    if (file) spdlog::info("{} is set to Y: FUSE may use io_uring", kSwitch);
+  }
+  if (file) return true;
+  if (wanted == Toggle::kOn)
+    spdlog::warn("io_uring = on, but {} cannot be set: requests come over /dev/fuse", kSwitch);
+  return false;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::Mount(Cache& cache, const std::string& mount_point) {
@@ -37,8 +62,12 @@ Result<std::unique_ptr<Session>> Session::Mount(Cache& cache, const std::string&
   std::unique_ptr<Session> session(new Session);
   session->filesystem_ = std::make_unique<Filesystem>(cache, mount_point);
   session->max_threads_ = static_cast<unsigned>(cache.config().max_threads);
-  const std::string options = "allow_other,default_permissions,subtype=prefixfs,fsname=" +
-                              Escape(cache.config().nvme.front());
+  std::string options = "allow_other,default_permissions,subtype=prefixfs,fsname=" +
+                        Escape(cache.config().nvme.front());
+  if (AllowRing(cache.config().io_uring)) {
+    options += ",io_uring,io_uring_q_depth=" + std::to_string(cache.config().io_uring_depth);
+    session->filesystem_->WantRing();
+  }
   std::vector<std::string> words{"prefixfsd", "-o", options};
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());

@@ -5,7 +5,8 @@
 #
 # libfuse >= 3.18.3 is taken from the system if it is there. Otherwise it is built from the distribution's own
 # source package (the rolling suite of the mirror this machine already uses) as a static library under
-# build/deps/libfuse, so that the binaries also run where the system's libfuse is older.
+# build/deps/libfuse, so that the binaries also run where the system's libfuse is older. That copy has the patches
+# of packaging/patches, without which FUSE over io_uring is not turned on by itself.
 #
 # Does nothing, within a second and without the network, where everything is there.
 set -euo pipefail
@@ -13,6 +14,7 @@ set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 readonly top
 readonly prefix=${PREFIXFS_DEPS:-$top/build/deps}/libfuse
+readonly patches=$top/packaging/patches
 readonly fuse_min=3.18.3
 readonly suite=sid
 
@@ -23,7 +25,7 @@ die() {
 }
 
 build_packages=(
-  g++ cmake ninja-build pkg-config meson python3 dpkg-dev xz-utils ca-certificates
+  g++ cmake ninja-build pkg-config meson python3 dpkg-dev patch xz-utils ca-certificates
   liburing-dev libnuma-dev libxxhash-dev liblmdb-dev libspdlog-dev
   libcli11-dev libtomlplusplus-dev libre2-dev nlohmann-json3-dev prometheus-cpp-dev
   libgtest-dev libgmock-dev # the quick start's workload program is built among the tests
@@ -57,6 +59,13 @@ have_libfuse() { # [directory for PKG_CONFIG_PATH; without it the system's own]
   PKG_CONFIG_PATH=${1:-} pkg-config --atleast-version="$fuse_min" fuse3 2>/dev/null
 }
 
+# Whether our own copy is there, with the patches as they are now.
+have_own_libfuse() {
+  have_libfuse "$prefix/lib/pkgconfig" && [ "$(cat "$prefix/PATCHES" 2>/dev/null)" = "$(patches_digest)" ]
+}
+
+patches_digest() { cat "$patches"/*.patch | sha256sum; }
+
 # Prints the mirror that the machine itself uses for its Debian suite.
 debian_mirror() {
   # shellcheck disable=SC2016 # a template of apt's, no variable
@@ -88,6 +97,10 @@ build_libfuse() {
   fetch_libfuse "$work"
   src=$(find "$work/src" -mindepth 1 -maxdepth 1 -type d | awk 'NR == 1')
   [ -n "$src" ] || die "the source package fuse3 holds no directory"
+  cat "$patches"/*.patch | patch -p1 -d "$src" >"$work/log" || {
+    tail -n 30 "$work/log" >&2
+    die "a patch of $patches does not fit the source of libfuse"
+  }
   # The example first: the .pc file, which says that all is there, comes with the installation.
   { meson setup "$work/build" "$src" --prefix "$prefix" --libdir lib --buildtype release \
     -Ddefault_library=static -Dexamples=true -Dtests=false -Dutils=false -Denable-io-uring=true &&
@@ -98,6 +111,7 @@ build_libfuse() {
     die "libfuse did not build"
   }
   have_libfuse "$prefix/lib/pkgconfig" || die "the libfuse that was built is older than $fuse_min"
+  patches_digest >"$prefix/PATCHES"
 }
 
 case ${1:-} in
@@ -109,7 +123,7 @@ command -v dpkg-query >/dev/null || die "this script knows Debian only; README.m
 install_packages "$@"
 if have_libfuse; then
   say "libfuse $(pkg-config --modversion fuse3) of the system is new enough"
-elif have_libfuse "$prefix/lib/pkgconfig"; then
+elif have_own_libfuse; then
   say "libfuse $(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --modversion fuse3) is in $prefix"
 else
   build_libfuse

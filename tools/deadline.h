@@ -22,7 +22,7 @@ Result<std::string> WithDeadline(int64_t timeout_ms,
 // What statfs(2) on a mount says, without ever hanging.
 enum class MountHealth {
   kAnswers,
-  kDead,   // the daemon has gone: ENOTCONN, ENODEV
+  kDead,   // the daemon has gone: ENOTCONN, ECONNABORTED, ENODEV
   kHangs,  // no answer within the deadline
 };
 MountHealth ProbeMount(const std::string& point, int64_t timeout_ms);

@@ -80,8 +80,12 @@ class TextTable {
   }
   Result<PathPolicy> Policy(std::string_view key) const {
     const auto policy = PolicyOf(PFS_TRY(Text(key)));
-    if (policy.ok()) return policy;
-    return origin_.Error(table_.get(key)->source(), Path(key), policy.status().message());
+    return policy.ok() ? policy : Error(key, policy.status().message());
+  }
+  bool Has(std::string_view key) const { return table_.contains(key); }
+  // About a key that is there.
+  Status Error(std::string_view key, std::string_view text) const {
+    return origin_.Error(table_.get(key)->source(), Path(key), text);
   }
 
  private:
@@ -144,13 +148,24 @@ std::string EscapeGlob(std::string_view name) {
   return escaped;
 }
 
-// [namespace.NAME] is short for the rules NAME and NAME/*.
-Result<std::vector<PathRule>> ReadNamespaces(const toml::node& node, const Origin& origin) {
+struct Namespaces {
+  std::vector<PathRule> rules;
+  std::vector<DirectRule> direct;
+};
+
+Result<std::string> DirectModeOf(const TextTable& table) {
+  std::string mode = PFS_TRY(table.Text("o_direct"));
+  if (IsChoice(mode, kDirectModes)) return mode;
+  return table.Error("o_direct", "must be one of " + std::string(kDirectModes));
+}
+
+// [namespace.NAME]: `policy` is short for the rules NAME and NAME/*.
+Result<Namespaces> ReadNamespaces(const toml::node& node, const Origin& origin) {
   const auto* tables = node.as_table();
   if (tables == nullptr) {
     return origin.Error(node.source(), "namespace", "must be written as [namespace.NAME]");
   }
-  std::vector<PathRule> rules;
+  Namespaces read;
   for (const auto& [name, element] : *tables) {
     const std::string path = "namespace." + std::string(name.str());
     const auto* table = element.as_table();
@@ -159,13 +174,16 @@ Result<std::vector<PathRule>> ReadNamespaces(const toml::node& node, const Origi
       return origin.Error(name.source(), path, "must be the name of a top-level directory");
     }
     const TextTable text(*table, path, origin);
-    PFS_TRY(text.CheckKeys({"policy"}));
+    PFS_TRY(text.CheckKeys({"policy", "o_direct"}));
+    if (text.Has("o_direct"))
+      read.direct.push_back({std::string(name.str()), PFS_TRY(DirectModeOf(text))});
+    if (text.Has("o_direct") && !text.Has("policy")) continue;
     const PathPolicy policy = PFS_TRY(text.Policy("policy"));
     const std::string glob = EscapeGlob(name.str());
-    rules.push_back({glob, policy});
-    rules.push_back({glob + "/*", policy});
+    read.rules.push_back({glob, policy});
+    read.rules.push_back({glob + "/*", policy});
   }
-  return rules;
+  return read;
 }
 
 Status ApplyScalar(Config& config, const ConfigKey& key, const toml::node& node,
@@ -181,7 +199,7 @@ Status ApplyScalar(Config& config, const ConfigKey& key, const toml::node& node,
 // Applies every key of `table` over `config`. Rules of namespaces stay behind the ones given as
 // [[rule]] beside them, and go before what `config` already had.
 Status ApplyTable(Config& config, const toml::table& table, const Origin& origin) {
-  std::vector<PathRule> namespaces;
+  Namespaces namespaces;
   for (const auto& [name, node] : table) {
     const ConfigKey* key = FindConfigKey(name.str());
     if (key == nullptr) {
@@ -198,7 +216,9 @@ Status ApplyTable(Config& config, const toml::table& table, const Origin& origin
     }
   }
   const auto at = origin.lines ? config.rules.end() : config.rules.begin();
-  config.rules.insert(at, namespaces.begin(), namespaces.end());
+  config.rules.insert(at, namespaces.rules.begin(), namespaces.rules.end());
+  config.o_direct_rules.insert(config.o_direct_rules.begin(), namespaces.direct.begin(),
+                               namespaces.direct.end());
   return Ok();
 }
 

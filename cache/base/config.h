@@ -43,11 +43,18 @@ struct PathRule {
   PathPolicy policy = PathPolicy::kBlock;
 };
 
+// How a handle that a client opened with O_DIRECT is served: see docs/CONFIGURATION.md, o_direct.
+struct DirectRule {
+  std::string name;  // of the namespace: a top-level directory
+  std::string mode;  // auto | any | native
+};
+
 struct Config {
   // Storage
   std::vector<std::string> nvme;          // directories, one a drive
   SizeSpec capacity{.fraction = 0.80};    // of the filesystems behind `nvme`, together
   SizeSpec min_free{.fraction = 0.05};    // of each filesystem, left to others
+  uint64_t max_inodes = 64ull << 20;      // blocks, directories and links together
   double high_watermark = 0.95;           // of capacity: the background evictor starts
   double low_watermark = 0.90;            // of capacity: and stops
   uint64_t reserve_initial = 8ull << 20;  // reserved at create before a namespace's size is known
@@ -62,9 +69,12 @@ struct Config {
   int64_t negative_timeout_ms = 1000;  // how long the kernel may remember that a name is absent
   Toggle passthrough = Toggle::kAuto;
   Toggle io_uring = Toggle::kAuto;
-  uint64_t max_threads = 16;      // threads that read /dev/fuse
-  uint64_t max_workers = 8;       // threads for what may wait
-  uint64_t max_backing = 65'536;  // idle backing files the kernel keeps open for us
+  uint64_t io_uring_depth = 32;            // requests under way for each processor
+  std::string o_direct = "auto";           // auto | any | native
+  std::vector<DirectRule> o_direct_rules;  // namespaces that differ from it, first match wins
+  uint64_t max_threads = 16;               // threads that read /dev/fuse
+  uint64_t max_workers = 8;                // threads for what may wait
+  uint64_t max_backing = 65'536;           // idle backing files the kernel keeps open for us
 
   // Housekeeping
   int64_t empty_dir_grace_ms =

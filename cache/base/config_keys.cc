@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "cache/base/units.h"
 
@@ -22,6 +23,8 @@ const ConfigKey kKeys[] = {
      "Byte budget of all blocks; a share is of the filesystems behind nvme together."},
     {"min_free", ShareField{&Config::min_free, 0, 0.99},
      "Left free on each filesystem, whoever fills it."},
+    {"max_inodes", CountField{&Config::max_inodes, 16, 1ull << 40},
+     "Most blocks, directories and links that there may be, together."},
     {"high_watermark", RatioField{&Config::high_watermark},
      "Share of capacity at which the background evictor starts."},
     {"low_watermark", RatioField{&Config::low_watermark}, "Share of capacity at which it stops."},
@@ -42,7 +45,12 @@ const ConfigKey kKeys[] = {
     {"passthrough", ToggleField{&Config::passthrough},
      "Kernel passthrough of reads and writes: auto uses it where the kernel has it."},
     {"io_uring", ToggleField{&Config::io_uring},
-     "FUSE requests over io_uring, where this version has it."},
+     "FUSE requests over io_uring rather than /dev/fuse: auto uses it where kernel and libfuse can."},
+    {"io_uring_depth", CountField{&Config::io_uring_depth, 1, 4096},
+     "Requests that may be under way for each processor over io_uring."},
+    {"o_direct", ChoiceField{&Config::o_direct, kDirectModes},
+     "Who serves O_DIRECT handles: the daemon, at any alignment; the kernel, as the drive's "
+     "filesystem does; or whichever fits."},
     {"max_threads", CountField{&Config::max_threads, 1, 1024}, "Threads that read /dev/fuse."},
     {"max_workers", CountField{&Config::max_workers, 1, 1024},
      "Threads for work that may wait: disk, eviction, verification."},
@@ -74,15 +82,6 @@ size_t Distance(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
-}
-
-bool IsChoice(std::string_view value, std::string_view choices) {
-  while (true) {
-    const size_t bar = choices.find('|');
-    if (choices.substr(0, bar) == value) return true;
-    if (bar == std::string_view::npos) return false;
-    choices.remove_prefix(bar + 1);
-  }
 }
 
 std::string TomlString(std::string_view text) {
@@ -318,6 +317,15 @@ struct TypeNamer {
 
 std::span<const ConfigKey> ConfigKeys() { return kKeys; }
 
+bool IsChoice(std::string_view value, std::string_view choices) {
+  while (true) {
+    const size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == value) return true;
+    if (bar == std::string_view::npos) return false;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
 const ConfigKey* FindConfigKey(std::string_view name) {
   for (const auto& key : kKeys) {
     if (key.name == name) return &key;
@@ -367,6 +375,10 @@ std::string FormatConfig(const Config& config) {
     text += "\n[[rule]]\nmatch = " + TomlString(rule.match) +
             "\npolicy = " + TomlString(PolicyText(rule.policy)) + "\n";
   }
+  std::map<std::string_view, std::string_view> direct;  // in TOML's order; the first rule counts
+  for (const auto& rule : config.o_direct_rules) direct.emplace(rule.name, rule.mode);
+  for (const auto& [name, mode] : direct)
+    text += "\n[namespace." + TomlString(name) + "]\no_direct = " + TomlString(mode) + "\n";
   return text;
 }
 

@@ -61,6 +61,10 @@ struct ConfigKey {
   std::string_view meaning;
 };
 
+inline constexpr std::string_view kDirectModes = "auto|any|native";  // values of o_direct
+// Whether `value` is one of `choices`, which are separated by '|'.
+bool IsChoice(std::string_view value, std::string_view choices);
+
 // Tables (naming, rule, namespace) come last, as TOML wants it.
 std::span<const ConfigKey> ConfigKeys();
 const ConfigKey* FindConfigKey(std::string_view name);

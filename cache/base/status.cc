@@ -38,6 +38,8 @@ Code CodeOf(int error) {
     case ENODEV:
     case ENXIO:
     case ENOTCONN:
+    case ECONNABORTED:  // a FUSE mount whose daemon has gone, over io_uring
+    case ECANCELED:     // and a request that was under way then
       return Code::kUnavailable;
     case ETIMEDOUT:
       return Code::kTimedOut;

@@ -77,7 +77,7 @@ Status IndexImpl::TakeOver() {
   stale_ = !empty && !before.clean && before.boot_id != boot;
   // A stale index stays marked as stale, whatever becomes of this process before it is replaced.
   // Otherwise "in use" must be on the disk before anything is written that is not synced.
-  return stale_ ? Ok() : WriteIndexState(directory_.get(), {boot, false});
+  return stale_ ? Ok() : WriteIndexState(directory_.get(), {boot, false, {}});
 }
 
 Status IndexImpl::Start() {
@@ -165,14 +165,15 @@ Result<std::vector<Inode>> IndexImpl::FindByHash(std::string_view hash, size_t m
   return TableReader(txn.get(), tables_, name_hash_).FindByHash(hash, max);
 }
 
-Status IndexImpl::ForEach(const std::function<bool(const Inode&)>& visit) const {
+Status IndexImpl::ScanAll(RecordDecoder decode,
+                          const std::function<bool(const Inode&)>& visit) const {
   Ino next = 0;
   for (;;) {
     std::vector<Inode> piece;
     Status end;
     {
       const ReadTxn txn = PFS_TRY(env_->BeginRead());
-      piece = TableReader(txn.get(), tables_, name_hash_).Scan(next, kScanPiece, &end);
+      piece = TableReader(txn.get(), tables_, name_hash_).Scan(next, kScanPiece, decode, &end);
     }
     for (const Inode& inode : piece) {
       if (!visit(inode)) return Ok();
@@ -229,7 +230,10 @@ Status IndexImpl::Close() {
   }));
   PFS_TRY(env_->Sync());
   if (stale_) return Ok();
-  return WriteIndexState(directory_.get(), {CurrentBootId(), true});
+  Result<std::string> digest = DigestOfData(directory_.get());
+  // Without it the next start checks everything.
+  return WriteIndexState(directory_.get(),
+                         {CurrentBootId(), true, digest.ok() ? *digest : std::string()});
 }
 
 uint64_t IndexImpl::AllocatedBytes() const {

@@ -92,6 +92,8 @@ class Index {
   virtual Result<std::vector<Inode>> FindByHash(std::string_view hash, size_t max) const = 0;
   // Every inode in order of number, until `visit` returns false. kCorrupt at the first record that is damaged.
   virtual Status ForEach(const std::function<bool(const Inode&)>& visit) const = 0;
+  // The same without the inodes' texts: name, hash and target are empty.
+  virtual Status ForEachNumbers(const std::function<bool(const Inode&)>& visit) const = 0;
   virtual Result<std::vector<TrashEntry>> Trash() const = 0;
   virtual Result<std::vector<std::pair<uint32_t, std::string>>> Models() const = 0;
 
@@ -113,8 +115,9 @@ class Index {
   virtual uint64_t AllocatedBytes() const = 0;
 };
 
-// Reads the whole index in a child process, because a damaged LMDB file can take its reader down, and checks every
-// record and that the tables agree. kOk, kNotFound (no index there), kRejected (somebody has it open) or kCorrupt with
+// Whether the index can be trusted. One that was closed, and whose file is still the same bit for bit, can. Any other
+// is read whole in a child process, because a damaged LMDB file can take its reader down, and every record is checked
+// and that the tables agree. kOk, kNotFound (no index there), kRejected (somebody has it open) or kCorrupt with
 // the first finding.
 // Call before any thread is started. `timeout_ms` bounds the child.
 Status CheckIndex(const std::string& directory, int64_t timeout_ms);

@@ -26,7 +26,12 @@ class IndexImpl final : public Index {
   Result<Inode> Lookup(Ino parent, std::string_view name) const override;
   Result<std::vector<Inode>> List(Ino parent, Ino after, size_t max) const override;
   Result<std::vector<Inode>> FindByHash(std::string_view hash, size_t max) const override;
-  Status ForEach(const std::function<bool(const Inode&)>& visit) const override;
+  Status ForEach(const std::function<bool(const Inode&)>& visit) const override {
+    return ScanAll(DecodeRecord, visit);
+  }
+  Status ForEachNumbers(const std::function<bool(const Inode&)>& visit) const override {
+    return ScanAll(DecodeRecordNumbers, visit);
+  }
   Result<std::vector<TrashEntry>> Trash() const override;
   Result<std::vector<std::pair<uint32_t, std::string>>> Models() const override;
   Status Update(const std::function<Status(IndexTxn&)>& change) override;
@@ -38,6 +43,7 @@ class IndexImpl final : public Index {
 
  private:
   explicit IndexImpl(NameHash name_hash) : name_hash_(name_hash) {}
+  Status ScanAll(RecordDecoder decode, const std::function<bool(const Inode&)>& visit) const;
   // Reads who used the index last, and marks it as in use on the disk.
   Status TakeOver();
   // Makes the tables and the root, or checks the format and reads what is kept in memory.

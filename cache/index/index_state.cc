@@ -2,12 +2,16 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "cache/base/fd.h"
 #include "cache/index/index.h"
@@ -18,6 +22,8 @@ namespace {
 constexpr char kMagic[] = "prefixfs-index-state 1";
 constexpr char kName[] = "STATE";
 constexpr char kFresh[] = "STATE.new";
+constexpr std::string_view kDigest = "digest ";
+constexpr size_t kPiece = 1 << 20;
 
 Status Failed(int error) { return Status::FromErrno(error, "index: STATE"); }
 
@@ -44,15 +50,45 @@ IndexState ReadIndexState(int directory_fd) {
   if (!std::getline(text, magic) || magic != kMagic) return {};
   if (!std::getline(text, boot) || boot.rfind("boot ", 0) != 0) return {};
   if (!std::getline(text, clean) || (clean != "clean" && clean != "in use")) return {};
-  return {boot.substr(5), clean == "clean"};
+  IndexState state{boot.substr(5), clean == "clean", {}};
+  if (std::string line; std::getline(text, line) && line.rfind(kDigest, 0) == 0) {
+    state.digest = line.substr(kDigest.size());
+  }
+  return state;
 }
 
 Status WriteIndexState(int directory_fd, const IndexState& state) {
   std::string text(kMagic);
   text += "\nboot " + state.boot_id + "\n" + (state.clean ? "clean" : "in use") + "\n";
+  if (!state.digest.empty()) text.append(kDigest).append(state.digest).append("\n");
   PFS_TRY(WriteSynced(directory_fd, text));
   if (::renameat(directory_fd, kFresh, directory_fd, kName) != 0) return Failed(errno);
   return ::fsync(directory_fd) == 0 ? Ok() : Failed(errno);
+}
+
+Result<std::string> DigestOfData(int directory_fd) {
+  const Fd fd(::openat(directory_fd, "data.mdb", O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return Status::FromErrno(errno, "index: data.mdb");
+  (void)::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                       XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  std::vector<char> piece(kPiece);
+  uint64_t size = 0;
+  for (;;) {
+    const ssize_t n = ::read(fd.get(), piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Status::FromErrno(errno, "index: data.mdb");
+    if (n == 0) break;
+    XXH3_128bits_update(state.get(), piece.data(), static_cast<size_t>(n));
+    size += static_cast<uint64_t>(n);
+  }
+  const XXH128_hash_t digest = XXH3_128bits_digest(state.get());
+  char text[33];
+  std::snprintf(text, sizeof(text), "%016llx%016llx",
+                static_cast<unsigned long long>(digest.high64),
+                static_cast<unsigned long long>(digest.low64));
+  return std::to_string(size) + " " + text;
 }
 
 std::string CurrentBootId() {

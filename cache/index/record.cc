@@ -154,7 +154,10 @@ std::string EncodeRecord(const Inode& inode, RecordUse use) {
   return record;
 }
 
-Result<Inode> DecodeRecord(std::span<const uint8_t> bytes) {
+namespace {
+
+// The head of a record whose digest holds.
+Result<Head> ReadHead(std::span<const uint8_t> bytes) {
   if (bytes.size() < sizeof(Head)) return Corrupt("shorter than its head");
   Head head;
   std::memcpy(&head, bytes.data(), sizeof(head));
@@ -170,9 +173,23 @@ Result<Inode> DecodeRecord(std::span<const uint8_t> bytes) {
                   [](uint8_t b) { return b != 0; })) {
     return Corrupt("reserved bytes are set");
   }
+  return head;
+}
+
+}  // namespace
+
+Result<Inode> DecodeRecordNumbers(std::span<const uint8_t> bytes) {
+  const Head head = PFS_TRY(ReadHead(bytes));
   Inode inode;
   FillInode(head, inode);
-  text += sizeof(Head);
+  return inode;
+}
+
+Result<Inode> DecodeRecord(std::span<const uint8_t> bytes) {
+  const Head head = PFS_TRY(ReadHead(bytes));
+  Inode inode;
+  FillInode(head, inode);
+  const char* text = reinterpret_cast<const char*>(bytes.data()) + sizeof(Head);
   inode.name.assign(text, head.name_bytes);
   text += head.name_bytes;
   inode.hash.assign(text, head.hash_bytes);

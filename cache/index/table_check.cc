@@ -1,6 +1,10 @@
 #include "cache/index/table_check.h"
 
+#include <xxhash.h>
+
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "cache/index/lmdb_env.h"
 
@@ -11,6 +15,25 @@ Status Bad(Ino ino, std::string_view what) {
   return {Code::kCorrupt, "inode " + std::to_string(ino) + ": " + std::string(what)};
 }
 
+// A set of entries, as the sum of their hashes (Bellare and Micciancio, 1997: AdHash), so that two
+// tables can be compared by reading each once, in its own order, instead of looking every entry up.
+// An entry's key occurs once in a table, which the page check has seen to.
+class EntrySet {
+ public:
+  void Add(std::string_view key, std::string_view value) {
+    const XXH64_hash_t seed = XXH3_64bits(value.data(), value.size());
+    const XXH128_hash_t hash = XXH3_128bits_withSeed(key.data(), key.size(), seed);
+    ++count_;
+    low_ += hash.low64;
+    high_ += hash.high64;
+  }
+  uint64_t count() const { return count_; }
+  bool operator==(const EntrySet&) const = default;
+
+ private:
+  uint64_t count_ = 0, low_ = 0, high_ = 0;
+};
+
 class TableCheck : private TableReader {
  public:
   TableCheck(MDB_txn* txn, const Tables& tables, NameHash name_hash)
@@ -19,9 +42,10 @@ class TableCheck : private TableReader {
   Status Run() {
     PFS_TRY(CheckSettings());
     PFS_TRY(CheckInodes());
-    PFS_TRY(CheckCount(tables_.dentries, names_, "dentries"));
-    PFS_TRY(CheckCount(tables_.children, names_, "children"));
-    PFS_TRY(CheckCount(tables_.hashes, hashes_, "hashes"));
+    PFS_TRY(CheckParents());
+    PFS_TRY(CheckEntries(tables_.dentries, dentries_, "dentries"));
+    PFS_TRY(CheckEntries(tables_.children, children_, "children"));
+    PFS_TRY(CheckEntries(tables_.hashes, hashes_, "hashes"));
     PFS_TRY(Models());
     PFS_TRY(Trash());
     return Ok();
@@ -42,7 +66,7 @@ class TableCheck : private TableReader {
     Ino next = 0;
     for (bool more = true; more;) {
       Status end;
-      const std::vector<Inode> piece = Scan(next, kPiece, &end);
+      const std::vector<Inode> piece = Scan(next, kPiece, DecodeRecord, &end);
       for (const Inode& inode : piece) PFS_TRY(CheckInode(inode));
       PFS_TRY(end);
       more = piece.size() == kPiece;
@@ -51,60 +75,51 @@ class TableCheck : private TableReader {
     return saw_root_ ? Ok() : Status(Code::kCorrupt, "index: no root");
   }
 
-  // That the entries are there. Keys end with the number, so equal counts later mean that there are
-  // no others.
+  // Notes which entries there must be.
   Status CheckInode(const Inode& inode) {
+    if (inode.IsDirectory()) directories_.push_back(inode.ino);
     if (inode.ino == kRootIno) {
       saw_root_ = true;
       return Ok();
     }
     if (inode.ino >= next_ino_) return Bad(inode.ino, "its number was never given");
-    PFS_TRY(CheckParent(inode));
-    ++names_;
-    const Key dentry = DentryKey(inode.parent, name_hash_(inode.name), inode.ino);
-    if (!PFS_TRY(Has(tables_.dentries, dentry))) return Bad(inode.ino, "not in dentries");
-    std::string_view type;
-    const int rc = GetRaw(tables_.children, ChildKey(inode.parent, inode.ino), &type);
-    if (rc != 0 || type.size() != 1 || type[0] != ChildType(inode.mode)) {
-      return Bad(inode.ino, "not in children as it is");
-    }
-    if (inode.hash.empty()) return Ok();
-    ++hashes_;
-    if (!PFS_TRY(Has(tables_.hashes, HashKey(inode.hash, inode.ino)))) {
-      return Bad(inode.ino, "not in hashes");
+    if (parents_.empty() || parents_.back() != inode.parent) parents_.push_back(inode.parent);
+    const char type = ChildType(inode.mode);
+    dentries_.Add(DentryKey(inode.parent, name_hash_(inode.name), inode.ino), {});
+    children_.Add(ChildKey(inode.parent, inode.ino), {&type, 1});
+    if (!inode.hash.empty()) hashes_.Add(HashKey(inode.hash, inode.ino), {});
+    return Ok();
+  }
+
+  Status CheckParents() {
+    std::sort(parents_.begin(), parents_.end());
+    auto directory = directories_.begin();  // in order, as the inodes were read
+    for (const Ino parent : parents_) {
+      directory = std::lower_bound(directory, directories_.end(), parent);
+      if (directory == directories_.end() || *directory != parent) {
+        return Bad(parent, "has children and is no directory");
+      }
     }
     return Ok();
   }
 
-  Status CheckParent(const Inode& inode) {
-    if (inode.parent == last_parent_) return Ok();
-    Result<Inode> parent = Get(inode.parent);
-    if (!parent.ok()) return Bad(inode.ino, "its parent: " + parent.status().ToString());
-    if (!parent->IsDirectory()) return Bad(inode.ino, "its parent is no directory");
-    last_parent_ = inode.parent;
-    return Ok();
-  }
-
-  Status CheckCount(MDB_dbi table, uint64_t want, std::string_view name) {
-    uint64_t have = 0;
-    PFS_TRY(CountEntries(table, &have));
-    if (have == want) return Ok();
-    return {Code::kCorrupt, "index: " + std::string(name) + " has " + std::to_string(have) +
-                                " entries instead of " + std::to_string(want)};
-  }
-
-  Status CountEntries(MDB_dbi table, uint64_t* count) {
+  Status CheckEntries(MDB_dbi table, const EntrySet& want, std::string_view name) {
+    EntrySet have;
     Cursor cursor(txn_, table);
     std::string_view key, value;
     int rc = cursor.Get(&key, &value, MDB_FIRST);
-    for (; rc == 0; rc = cursor.Get(&key, &value, MDB_NEXT)) ++*count;
-    return rc == MDB_NOTFOUND ? Ok() : FromLmdb(rc, "index: read");
+    for (; rc == 0; rc = cursor.Get(&key, &value, MDB_NEXT)) have.Add(key, value);
+    if (rc != MDB_NOTFOUND) return FromLmdb(rc, "index: read");
+    if (have == want) return Ok();
+    return {Code::kCorrupt, "index: " + std::string(name) + " has " + std::to_string(have.count()) +
+                                " entries, and not those of the " + std::to_string(want.count()) +
+                                " in inodes"};
   }
 
   uint64_t next_ino_ = 0;
-  uint64_t names_ = 0, hashes_ = 0;
   bool saw_root_ = false;
-  Ino last_parent_ = 0;
+  std::vector<Ino> directories_, parents_;
+  EntrySet dentries_, children_, hashes_;  // as they follow from the inodes
 };
 
 }  // namespace

@@ -193,12 +193,13 @@ Result<std::vector<Inode>> TableReader::FindByHash(std::string_view hash, size_t
   return Collect(tables_.hashes, prefix, prefix, max);
 }
 
-std::vector<Inode> TableReader::Scan(Ino first, size_t max, Status* end) {
+std::vector<Inode> TableReader::Scan(Ino first, size_t max, RecordDecoder decode, Status* end) {
   std::vector<Inode> inodes;
+  inodes.reserve(max);
   Status bad;
   *end = ForPrefix(tables_.inodes, InodeKey(first), {},
                    [&](std::string_view key, std::string_view value) {
-                     Result<Inode> inode = DecodeRecord(AsSpan(value));
+                     Result<Inode> inode = decode(AsSpan(value));
                      if (!inode.ok()) {
                        bad = inode.status();
                      } else if (key.size() != 8 || inode->ino != NumberAt(key, 0)) {

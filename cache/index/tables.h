@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -99,6 +100,9 @@ std::optional<std::string_view> Unseal(std::string_view key, std::string_view se
 Result<std::pair<uint32_t, std::string>> ParseModel(std::string_view key, std::string_view value);
 Result<TrashEntry> ParseTrash(std::string_view key, std::string_view value);
 
+// DecodeRecord, or what leaves out more.
+using RecordDecoder = Result<Inode> (*)(std::span<const uint8_t> bytes);
+
 // Reads over one transaction. The views given to callers end with the transaction or its next
 // change.
 class TableReader {
@@ -113,7 +117,7 @@ class TableReader {
   Result<std::vector<Inode>> FindByHash(std::string_view hash, size_t max);
   // Up to `max` inodes with numbers from `first` on. Stops before a damaged one, with its status in
   // *end.
-  std::vector<Inode> Scan(Ino first, size_t max, Status* end);
+  std::vector<Inode> Scan(Ino first, size_t max, RecordDecoder decode, Status* end);
   Result<std::vector<TrashEntry>> Trash();
   Result<std::vector<std::pair<uint32_t, std::string>>> Models();
   Result<std::string> Meta(std::string_view key);

@@ -2,7 +2,7 @@
 //
 //   DIR/PREFIXFS           format version, uuid of the drive, uuid of the pool, slot; also the lock
 //   file DIR/incoming/<32 hex>  files whose name is still provisional; emptied at start
-//   DIR/blocks/<3 hex>/<32 hex>   published files, each with its header in the xattr
+//   DIR/blocks/<2 hex>/<32 hex>   published files, each with its header in the xattr
 //   trusted.prefixfs DIR/records/<2 hex>/<16 hex>  one empty file a directory, symlink or special
 //   file, its record in the same xattr DIR/index/             the LMDB index (first drive only;
 //   made by the index)
@@ -56,6 +56,8 @@ class Drive {
   // Stores pool, slot and max(slots_given, slot + 1). Only while no other thread uses the drive.
   Status Assign(std::string_view pool_uuid, uint16_t slot, uint32_t slots_given = 0);
   bool supports_reflink() const { return reflink_; }  // tried at open
+  // What offsets and lengths of O_DIRECT must be multiples of; 0 if the filesystem has no O_DIRECT.
+  uint32_t direct_alignment() const { return direct_alignment_; }
 
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
   // Marks the drive failed if `status` says that the device or filesystem is gone (kUnavailable,
@@ -119,6 +121,7 @@ class Drive {
   int slot_ = -1;
   uint32_t slots_given_ = 0;
   bool reflink_ = false;
+  uint32_t direct_alignment_ = 0;
   Fd root_;  // DIR, also locked: it keeps the lock while PREFIXFS is replaced
   Fd lock_;  // PREFIXFS, locked
   Fd incoming_, blocks_, records_;

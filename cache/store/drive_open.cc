@@ -12,6 +12,7 @@
 #include <chrono>
 #include <thread>
 
+#include "cache/store/direct_io.h"
 #include "cache/store/drive.h"
 #include "cache/store/drive_format.h"
 #include "cache/store/system.h"
@@ -41,9 +42,18 @@ Status CheckEmpty(int dir) {
   });
 }
 
-// Sets the header's xattr on a file and sees whether its extents can be shared. Both files are
-// empty if the filesystem is full, which is enough for both questions.
-Status Probe(int incoming, bool* reflink) {
+// What the kernel says about O_DIRECT on a file; a kernel before 6.1 is asked by opening it so, and
+// then no drive in use asks for more than 4096.
+uint32_t DirectAlignment(int fd) {
+  struct statx stx {};
+  if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 && (stx.stx_mask & STATX_DIOALIGN))
+    return stx.stx_dio_offset_align;
+  return ReopenDirect(fd).valid() ? 4096 : 0;
+}
+
+// Sets the header's xattr on a file and sees whether its extents can be shared and what O_DIRECT
+// asks for. Both files are empty if the filesystem is full, which is enough for these questions.
+Status Probe(int incoming, bool* reflink, uint32_t* direct_alignment) {
   const Fd file = PFS_TRY(OpenAt(incoming, kProbeFile, O_RDWR | O_CREAT | O_TRUNC, kFileMode));
   const Fd clone = PFS_TRY(OpenAt(incoming, kProbeClone, O_RDWR | O_CREAT | O_TRUNC, kFileMode));
   const std::string header(256, 'h');
@@ -63,6 +73,7 @@ Status Probe(int incoming, bool* reflink) {
   const Status written = WriteAll(file.get(), std::string(4096, 'p'));
   if (!written.ok() && !written.Is(Code::kNoSpace)) return written;
   *reflink = ioctl(clone.get(), FICLONE, file.get()) == 0;
+  *direct_alignment = DirectAlignment(file.get());
   return Ok();
 }
 
@@ -180,7 +191,7 @@ Status Drive::MakeLayout() {
 }
 
 Status Drive::ProbeIncoming() {
-  const Status probed = Probe(incoming_.get(), &reflink_);
+  const Status probed = Probe(incoming_.get(), &reflink_, &direct_alignment_);
   for (const char* name : {kProbeFile, kProbeClone}) {
     const Status removed = UnlinkAt(incoming_.get(), name);
     if (probed.ok() && !removed.ok()) return removed;

@@ -128,7 +128,8 @@ Status Drive::ForEachBlock(
   PFS_TRY(CheckHealthy(*this));
   uint64_t foreign_names = 0;
   const auto walked = ForEachFannedOut(
-      blocks_.get(), 3, [&](int directory, const std::string& fan, const std::string& name) {
+      blocks_.get(), kFanOutDigits,
+      [&](int directory, const std::string& fan, const std::string& name) {
         const Result<BlockId> block = BlockIdFromHex(name);
         if (!block.ok() || !IsLowerHex(name, 32) || BlockDirectory(*block) != fan) {
           ++foreign_names;

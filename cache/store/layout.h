@@ -14,11 +14,15 @@ namespace prefixfs {
 // Longer than any record: name, hash and target at their limits leave room to spare.
 constexpr size_t kMaxRecord = 8192;
 
-// Below blocks/: the first three digits spread blocks over 4096 directories.
-inline std::string BlockDirectory(const BlockId& block) { return ToHex(block).substr(0, 3); }
+// Below blocks/: the first digits of the id spread blocks over 256 directories. That keeps each
+// small up to tens of millions of blocks, and few first blocks have to wait for their directory.
+constexpr size_t kFanOutDigits = 2;
+inline std::string BlockDirectory(const BlockId& block) {
+  return ToHex(block).substr(0, kFanOutDigits);
+}
 inline std::string BlockPath(const BlockId& block) {
   const std::string hex = ToHex(block);
-  return hex.substr(0, 3) + "/" + hex;
+  return hex.substr(0, kFanOutDigits) + "/" + hex;
 }
 
 // Below records/: the last two digits, because numbers are given in sequence.

@@ -35,10 +35,11 @@ def call(*arguments, quiet=True):
     return result.stdout.strip()
 
 
-def attach_loop(image):
+def attach_loop(image, sector):
     """The loop device, and whether it bypasses the page cache of the image."""
     for direct in ("on", "off"):
-        result = subprocess.run(["losetup", "--find", "--show", f"--direct-io={direct}", str(image)],
+        result = subprocess.run(["losetup", "--find", "--show", f"--direct-io={direct}",
+                                 f"--sector-size={sector}", str(image)],
                                 capture_output=True, text=True, check=False)
         if result.returncode == 0:
             device = result.stdout.strip()
@@ -48,19 +49,20 @@ def attach_loop(image):
 
 
 @contextlib.contextmanager
-def xfs_in_memory(work, size):
+def xfs_in_memory(work, size, sector):
     """Mounts a new XFS over a file in memory; yields its directory and a description."""
     image, mount = work / "image", work / "xfs"
     mount.mkdir()
     with open(image, "wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)  # no page of memory is found while a clock runs
     with contextlib.ExitStack() as stack:
-        device, direct = attach_loop(image)
+        device, direct = attach_loop(image, sector)
         stack.callback(call, "losetup", "--detach", device, quiet=False)
         call("mkfs.xfs", "-q", "-f", device)
         call("mount", "-t", "xfs", "-o", "noatime", device, mount)
         stack.callback(unmount, mount)
-        yield mount, f"XFS on a loop device over tmpfs, direct-io {'on' if direct else 'off'}"
+        yield mount, (f"XFS on a loop device over tmpfs, direct-io {'on' if direct else 'off'}, sectors of "
+                      f"{sector} B")
 
 
 def unmount(mount):
@@ -80,14 +82,15 @@ def native(backing, _work, _options):
 
 
 @contextlib.contextmanager
-def passthrough_hp(backing, work, _options):
+def passthrough_hp(backing, work, _options, *arguments, ring=False):
     program = TOP / "build/deps/libfuse/bin/passthrough_hp"
     if not program.exists():
         raise BenchError("absent: libfuse is the system's own, which comes without its examples")
-    mount = work / "passthrough_hp.mnt"
+    mount = work / (backing.name + ".mnt")
     mount.mkdir()
     with open(work / "passthrough_hp.log", "wb") as log:
-        process = subprocess.Popen([program, "--foreground", backing, mount], stdout=log, stderr=log)
+        process = subprocess.Popen([program, "--foreground", *arguments, backing, mount], stdout=log, stderr=log,
+                                   env={**os.environ, "FUSE_URING_ENABLE": "1" if ring else "0"})
     try:
         deadline = time.monotonic() + MOUNT_BOUND_S
         while not os.path.ismount(mount):
@@ -105,13 +108,13 @@ def passthrough_hp(backing, work, _options):
 
 
 @contextlib.contextmanager
-def prefixfs(backing, work, options):
+def prefixfs(backing, work, options, *more):
     tool = options.build / "tools/prefixfs"
     if not tool.exists():
         raise BenchError(f"absent: {tool} is not built")
-    mount = work / "prefixfs.mnt"
+    mount = work / (backing.name + ".mnt")
     mount.mkdir()
-    settings = [argument for value in options.set for argument in ("--set", value)]
+    settings = [argument for value in [*options.set, *more] for argument in ("--set", value)]
     call(tool, "mount", "--nvme", backing, "--capacity", options.image_size // 2, *settings, mount)
     try:
         yield mount
@@ -121,17 +124,46 @@ def prefixfs(backing, work, options):
             unmount(mount)
 
 
-SYSTEMS = {"native XFS": native, "passthrough_hp": passthrough_hp, "PrefixFS": prefixfs}
+@contextlib.contextmanager
+def passthrough_hp_ring(backing, work, options):
+    switch = pathlib.Path("/sys/module/fuse/parameters/enable_uring")
+    if not switch.exists():
+        raise BenchError("absent: this kernel has no FUSE over io_uring")
+    switch.write_text("Y")  # as the daemon of PrefixFS does
+    with passthrough_hp(backing, work, options, ring=True) as mount:
+        yield mount
+
+
+@contextlib.contextmanager
+def passthrough_hp_served(backing, work, options):
+    with passthrough_hp(backing, work, options, "--nopassthrough") as mount:
+        yield mount
+
+
+@contextlib.contextmanager
+def prefixfs_served(backing, work, options):
+    with prefixfs(backing, work, options, "passthrough=off") as mount:
+        yield mount
+
+
+SYSTEMS = {"native XFS": native, "passthrough_hp": passthrough_hp, "passthrough_hp, io_uring": passthrough_hp_ring,
+           "PrefixFS": prefixfs}
+# As on a kernel without passthrough. The first is what the others are compared with.
+SERVED = {"passthrough_hp --nopassthrough": passthrough_hp_served, "PrefixFS, passthrough off": prefixfs_served}
+SERVED_MEASURES = ("read_hot", "read_direct", "write_2m", "odd_small", "odd_large")
 
 
 class Bench:
-    def __init__(self, options, backing, directories):
+    def __init__(self, options, backing, directories, base, only=None):
         self.options = options
         self.backing = backing
         self.directories = directories
         self.program = options.build / "tests/bench/bench_io"
         lines = call(self.program, "--list").splitlines()
+        self.base = base
         self.measures = [line.split("\t") for line in lines]
+        if only:
+            self.measures = [m for m in self.measures if m[0] in only]
         self.figures = {name: {m[0]: [] for m in self.measures} for name in directories}
 
     def bench_io(self, directory, *arguments):
@@ -198,13 +230,13 @@ def cpu_model():
 
 
 def cells_of(bench, measure, unit):
-    """The figures of one row; behind each but the native one, its ratio to native: above 1 is better."""
+    """The figures of one row; behind each but the base, its ratio to that: above 1 is better."""
     cells = []
-    base = bench.median("native XFS", measure) if "native XFS" in bench.directories else None
+    base = bench.median(bench.base, measure) if bench.base in bench.directories else None
     for name in bench.directories:
         value = bench.median(name, measure)
         text = f"{value:.1f}"
-        if base and name != "native XFS":
+        if base and name != bench.base:
             ratio = value / base if unit == "GiB/s" else base / value
             text += f" ({ratio:.2f}x)"
         cells.append(text)
@@ -218,7 +250,7 @@ def print_table(bench, description, absent):
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     print(f"{time.strftime('%Y-%m-%d')}, kernel {platform.release()}, {os.cpu_count()} CPUs ({cpu_model()}), "
           f"{description}, medians of {bench.options.rounds} rounds, one thread pinned to CPU {bench.options.cpu}.")
-    print("In brackets: how it compares with native, 1.00x is as fast.\n")
+    print(f"In brackets: how it compares with {bench.base}, 1.00x is as fast.\n")
     for number, row in enumerate(rows):
         cells = [row[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(row[1:], widths[1:])]
         print("| " + " | ".join(cells) + " |")
@@ -228,12 +260,12 @@ def print_table(bench, description, absent):
         print(f"\n{name}: {reason}")
 
 
-def start_systems(options, stack, work, backing):
+def start_systems(systems, options, stack, work, backing):
     directories, absent = {}, {}
-    for name, start in SYSTEMS.items():
+    for name, start in systems.items():
         if options.system and name not in options.system:
             continue
-        own = backing / name.replace(" ", "_")
+        own = backing / name.replace(" ", "_").replace(",", "")
         own.mkdir()
         try:
             directories[name] = stack.enter_context(start(own, work, options))
@@ -242,13 +274,31 @@ def start_systems(options, stack, work, backing):
     return directories, absent
 
 
+def compare(systems, only, options, work, backing, description):
+    """One table."""
+    with contextlib.ExitStack() as stack:
+        directories, absent = start_systems(systems, options, stack, work, backing)
+        if not directories:
+            if absent:
+                raise BenchError("nothing to measure: " + "; ".join(absent.values()))
+            return
+        bench = Bench(options, backing, directories, next(iter(systems)), only)
+        bench.prepare()
+        bench.run()
+        print_table(bench, description, absent)
+        print()
+
+
 def parse_options(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7, help="rounds that count (default 7)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for prefixfs mount")
-    parser.add_argument("--system", action="append", choices=list(SYSTEMS), help="only these; may be repeated")
+    parser.add_argument("--system", action="append", choices=[*SYSTEMS, *SERVED],
+                        help="only these; may be repeated")
+    parser.add_argument("--measure", action="append", metavar="NAME", help="only these (bench_io --list)")
     parser.add_argument("--build", type=pathlib.Path, default=TOP / "build/release", help="build directory")
     parser.add_argument("--image-size", type=int, default=6 << 30, help="bytes of memory for the XFS (default 6 GiB)")
+    parser.add_argument("--sector-size", type=int, default=4096, choices=[512, 4096], help="of the device")
     parser.add_argument("--write-bytes", type=int, default=512 << 20, help="bytes a write measure writes")
     parser.add_argument("--names", type=int, default=2000, help="names to stat")
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="the CPU of the thread measured")
@@ -278,14 +328,9 @@ def main(arguments):
         with contextlib.ExitStack() as stack:
             work = pathlib.Path(stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="prefixfs-test-bench-", dir=MEMORY)))
-            backing, description = stack.enter_context(xfs_in_memory(work, options.image_size))
-            directories, absent = start_systems(options, stack, work, backing)
-            if not directories:
-                raise BenchError("nothing to measure: " + "; ".join(absent.values()))
-            bench = Bench(options, backing, directories)
-            bench.prepare()
-            bench.run()
-            print_table(bench, description, absent)
+            backing, description = stack.enter_context(xfs_in_memory(work, options.image_size, options.sector_size))
+            for systems, only in ((SYSTEMS, options.measure), (SERVED, options.measure or SERVED_MEASURES)):
+                compare(systems, only, options, work, backing, description)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1

@@ -37,7 +37,7 @@ class BenchIoTest(unittest.TestCase):
     def test_prepare_makes_whole_files_and_clean_removes_all(self):
         self.assertEqual(run("--dir", self.dir, "--prepare", *SMALL).returncode, 0)
         files = os.listdir(self.dir)
-        self.assertEqual(len(files), 1 + 4 + 8)
+        self.assertEqual(len(files), 1 + 4 + 8 + 16 + 1)
         self.assertFalse([name for name in files if name.endswith(".tmp")])
         self.assertEqual(run("--dir", self.dir, "--clean", *SMALL).returncode, 0)
         self.assertEqual(os.listdir(self.dir), [])

@@ -20,6 +20,10 @@ namespace {
 constexpr uint64_t kPiece = 4ull << 20;
 constexpr uint64_t kFileBytes = 1ull << 20;
 constexpr uint64_t kNameBytes = 4096;
+// Sizes that are no multiple of a sector: a layer of one odd token, 16 tokens of DeepSeek-V3's MLA.
+constexpr uint64_t kOddSmall = 70'273;
+constexpr int kOddSmallFiles = 16;
+constexpr uint64_t kOddLarge = 1'124'352;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 [[noreturn]] void Die(const std::string& what) {
@@ -65,9 +69,9 @@ void Write(int fd, const char* data, uint64_t bytes, const std::string& path) {
 }
 
 // As the engines do: a temporary, one write, close, rename.
-void WriteBlock(const std::string& path, const char* data, uint64_t bytes) {
+void WriteBlock(const std::string& path, const char* data, uint64_t bytes, int flags = 0) {
   const std::string temp = path + ".tmp";
-  Fd fd = Open(temp, O_CREAT | O_EXCL | O_WRONLY | O_TRUNC);
+  Fd fd = Open(temp, O_CREAT | O_EXCL | O_WRONLY | O_TRUNC | flags);
   Write(fd.get(), data, bytes, temp);
   fd.Reset();
   if (::rename(temp.c_str(), path.c_str()) != 0) Die("rename " + temp);
@@ -158,6 +162,23 @@ double FirstStat(const Options& o) {
   });
 }
 
+// What vLLM asks of each block before it reads or writes it; names that the kernel does not know.
+double AccessNew(const Options& o) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < o.names; ++i) paths.push_back(NameFile(o, i));
+  return MedianUs(o.names, [&](int i) {
+    if (::access(paths[static_cast<size_t>(i)].c_str(), F_OK) != 0) Die("access");
+  });
+}
+
+double AccessAbsent(const Options& o) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < o.names; ++i) paths.push_back(o.dir + "/absent" + std::to_string(i) + ".bin");
+  return MedianUs(o.names, [&](int i) {
+    if (::access(paths[static_cast<size_t>(i)].c_str(), F_OK) == 0) Die("an absent name is there");
+  });
+}
+
 double ReadFile(const Options& o) {
   Buffer buffer = MakeBuffer(kFileBytes);
   std::vector<std::string> paths;
@@ -174,6 +195,67 @@ double ReadFile(const Options& o) {
   return MedianUs(o.samples, read_one);
 }
 
+std::string OddFile(const Options& o, uint64_t bytes, int i) {
+  return o.dir + "/odd" + std::to_string(bytes) + "-" + std::to_string(i) + ".bin";
+}
+
+// O_DIRECT if the directory takes it for a length that is no multiple of a sector, else 0.
+int OddDirect(const Options& o) {
+  Buffer buffer = MakeBuffer(8192);
+  const std::string path = OddFile(o, 0, 0);
+  Fd fd(::open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_DIRECT | O_CLOEXEC, 0644));
+  const bool taken = fd.valid() && ::write(fd.get(), buffer.get(), 5001) == 5001;
+  fd.Reset();
+  ::unlink(path.c_str());
+  return taken ? O_DIRECT : 0;
+}
+
+// Whole files as the engines read them: open, one pread, close.
+double ReadOdd(const Options& o, uint64_t bytes, int files) {
+  const int direct = OddDirect(o);
+  Buffer buffer = MakeBuffer((bytes + 4095) / 4096 * 4096);
+  const int rounds = std::max(1, o.samples / files);
+  double start = 0;
+  for (int round = -1; round < rounds; ++round) {
+    if (round == 0) start = Now();
+    for (int i = 0; i < files; ++i) {
+      const std::string path = OddFile(o, bytes, i);
+      Fd fd = Open(path, O_RDONLY | direct);
+      errno = EIO;
+      if (::pread(fd.get(), buffer.get(), bytes, 0) != static_cast<ssize_t>(bytes))
+        Die("read " + path);
+    }
+  }
+  return static_cast<double>(bytes) * files * rounds / kGiB / (Now() - start);
+}
+
+double WriteOdd(const Options& o, uint64_t bytes, int files) {
+  const int direct = OddDirect(o);
+  Buffer buffer = MakeBuffer((bytes + 4095) / 4096 * 4096);
+  const int rounds = std::max(1, std::min(o.samples, 400) / files);
+  double seconds = 0;
+  for (int round = -1; round < rounds; ++round) {
+    const double start = Now();
+    for (int i = 0; i < files; ++i)
+      WriteBlock(o.dir + "/oddwrite" + std::to_string(i) + ".bin", buffer.get(), bytes, direct);
+    if (round >= 0) seconds += Now() - start;
+    for (int i = 0; i < files; ++i)
+      ::unlink((o.dir + "/oddwrite" + std::to_string(i) + ".bin").c_str());
+  }
+  return static_cast<double>(bytes) * files * rounds / kGiB / seconds;
+}
+
+double ReadOddSmall(const Options& o) { return ReadOdd(o, kOddSmall, kOddSmallFiles); }
+double ReadOddLarge(const Options& o) { return ReadOdd(o, kOddLarge, 1); }
+double WriteOddSmall(const Options& o) { return WriteOdd(o, kOddSmall, kOddSmallFiles); }
+double WriteOddLarge(const Options& o) { return WriteOdd(o, kOddLarge, 1); }
+
+void PrepareOdd(const Options& o, const char* data, uint64_t bytes, int files, int direct) {
+  for (int i = 0; i < files; ++i) {
+    if (!Whole(OddFile(o, bytes, i), bytes)) WriteBlock(OddFile(o, bytes, i), data, bytes, direct);
+  }
+}
+
 }  // namespace
 
 void Prepare(const Options& o) {
@@ -185,12 +267,17 @@ void Prepare(const Options& o) {
   for (int i = 0; i < o.names; ++i) {
     if (!Whole(NameFile(o, i), kNameBytes)) WriteBlock(NameFile(o, i), piece.get(), kNameBytes);
   }
+  const int direct = OddDirect(o);
+  PrepareOdd(o, piece.get(), kOddSmall, kOddSmallFiles, direct);
+  PrepareOdd(o, piece.get(), kOddLarge, 1, direct);
 }
 
 void Clean(const Options& o) {
   ::unlink(BigFile(o).c_str());
   for (int i = 0; i < o.files; ++i) ::unlink(BlockFile(o, i).c_str());
   for (int i = 0; i < o.names; ++i) ::unlink(NameFile(o, i).c_str());
+  for (int i = 0; i < kOddSmallFiles; ++i) ::unlink(OddFile(o, kOddSmall, i).c_str());
+  ::unlink(OddFile(o, kOddLarge, 0).c_str());
 }
 
 const std::vector<Measure>& Measures() {
@@ -201,7 +288,15 @@ const std::vector<Measure>& Measures() {
       {"write_8m", "write + rename, 8 MiB blocks", "GiB/s", false, Write8},
       {"open_close", "open + close of a block, p50", "us", false, OpenClose},
       {"first_stat", "first stat of a name, p50", "us", true, FirstStat},
+      {"access_new", "access() of a new name, p50", "us", true, AccessNew},
+      {"access_absent", "access() of an absent name, p50", "us", true, AccessAbsent},
       {"read_1m", "whole 1 MiB file (open fstat pread close), p50", "us", false, ReadFile},
+      {"odd_small", "read 16 files of 70,273 B, O_DIRECT where taken", "GiB/s", false,
+       ReadOddSmall},
+      {"odd_large", "read 1,124,352 B, O_DIRECT where taken", "GiB/s", false, ReadOddLarge},
+      {"write_odd_small", "write + rename 16 files of 70,273 B, the same", "GiB/s", false,
+       WriteOddSmall},
+      {"write_odd_large", "write + rename 1,124,352 B, the same", "GiB/s", false, WriteOddLarge},
   };
   return measures;
 }

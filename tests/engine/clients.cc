@@ -1,8 +1,19 @@
 #include "tests/engine/clients.h"
 
+#include <fcntl.h>
+
 #include <cstdio>
 
 namespace prefixfs::engine {
+namespace {
+bool direct_at_any_size = false;
+}  // namespace
+
+void SetDirectAtAnySize(bool always) { direct_at_any_size = always; }
+
+int DirectFlag(uint64_t size, uint64_t unit) {
+  return direct_at_any_size || size % unit == 0 ? O_DIRECT : 0;
+}
 
 std::string Key::Hash() const {
   std::string text;

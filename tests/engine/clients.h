@@ -38,6 +38,11 @@ enum class SameKey {
   kUndefined,  // the client's files are shared storage, or several files make one block
 };
 
+// What the replays open a block of `size` bytes with: O_DIRECT if it is a multiple of `unit`, as
+// the clients do on filesystems that ask for it, or always, as they could where none does.
+int DirectFlag(uint64_t size, uint64_t unit = 4096);
+void SetDirectAtAnySize(bool always);
+
 struct Client {
   const char* name;   // for --client
   const char* title;  // the row of the contract

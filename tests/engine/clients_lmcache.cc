@@ -33,7 +33,8 @@ void LocalWrite(const Place& place, const Key& key, Bytes data) {
 }
 
 void LocalDirectWrite(const Place& place, const Key& key, Bytes data) {
-  if (data.size() % FilesystemBlock(place.root) != 0) return LocalWrite(place, key, data);
+  if (DirectFlag(data.size(), FilesystemBlock(place.root)) == 0)
+    return LocalWrite(place, key, data);
   const std::string path = LocalPath(place, key);
   Fd fd = Open(path, O_CREAT | O_WRONLY | O_DIRECT);
   WriteOnce(fd, data, path);
@@ -53,8 +54,7 @@ std::optional<Buffer> LocalRead(const Place& place, const Key& key, uint64_t siz
 }
 
 std::optional<Buffer> LocalDirectRead(const Place& place, const Key& key, uint64_t size) {
-  const int direct = size % FilesystemBlock(place.root) == 0 ? O_DIRECT : 0;
-  return ReadInto(LocalPath(place, key), size, direct);
+  return ReadInto(LocalPath(place, key), size, DirectFlag(size, FilesystemBlock(place.root)));
 }
 
 // --- fs://, fs L2, native fs: `<key>.tmp` is the same name for every writer of the key
@@ -66,9 +66,9 @@ std::string RemotePath(const Place& place, const Key& key) {
 void RemoteWrite(const Place& place, const Key& key, Bytes data) {
   const std::string path = RemotePath(place, key);
   const std::string temp = path + ".tmp";
-  const bool direct = data.size() % FilesystemBlock(place.root) == 0;
-  Fd fd = Open(temp, O_WRONLY | O_CREAT | O_TRUNC | (direct ? O_DIRECT : 0));
-  if (direct) {
+  const int direct = DirectFlag(data.size(), FilesystemBlock(place.root));
+  Fd fd = Open(temp, O_WRONLY | O_CREAT | O_TRUNC | direct);
+  if (direct != 0) {
     WriteOnce(fd, data, temp);
   } else {
     WriteLoop(fd, data, 256 << 10, temp);
@@ -84,10 +84,10 @@ bool RemoteProbe(const Place& place, const Key& key) { return StatExists(RemoteP
 
 std::optional<Buffer> RemoteRead(const Place& place, const Key& key, uint64_t size) {
   const std::string path = RemotePath(place, key);
-  const bool direct = size % FilesystemBlock(place.root) == 0;
-  auto fd = OpenIfThere(path, O_RDONLY | (direct ? O_DIRECT : 0));
+  const int direct = DirectFlag(size, FilesystemBlock(place.root));
+  auto fd = OpenIfThere(path, O_RDONLY | direct);
   if (!fd) return std::nullopt;
-  if (direct) return ReadOnce(*fd, size, path);
+  if (direct != 0) return ReadOnce(*fd, size, path);
   Buffer buffer(size);
   PreadLoop(*fd, buffer.span(), 0, path);
   return buffer;

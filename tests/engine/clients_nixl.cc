@@ -74,8 +74,6 @@ std::optional<Buffer> NixlReadWith(const Place& place, const Key& key, uint64_t 
   return buffer;
 }
 
-int Direct(uint64_t size) { return size % 4096 == 0 ? O_DIRECT : 0; }
-
 void NixlWrite(const Place& place, const Key& key, Bytes data) {
   NixlWriteWith(place, key, data, 0);
 }
@@ -85,11 +83,11 @@ std::optional<Buffer> NixlRead(const Place& place, const Key& key, uint64_t size
 }
 
 void NixlDirectWrite(const Place& place, const Key& key, Bytes data) {
-  NixlWriteWith(place, key, data, Direct(data.size()) | O_SYNC);
+  NixlWriteWith(place, key, data, DirectFlag(data.size()) | O_SYNC);
 }
 
 std::optional<Buffer> NixlDirectRead(const Place& place, const Key& key, uint64_t size) {
-  return NixlReadWith(place, key, size, Direct(size));
+  return NixlReadWith(place, key, size, DirectFlag(size));
 }
 
 bool NixlProbe(const Place& place, const Key& key) { return StatExists(NixlPath(place, key)); }

@@ -61,12 +61,10 @@ void NixlStart(const Place& place, uint32_t) {
   }
 }
 
-int Direct(uint64_t size) { return size % 4096 == 0 ? O_DIRECT : 0; }
-
 uint64_t FirstHalf(uint64_t size) { return size / 8192 * 4096; }
 
 void WriteHalf(const std::string& path, Bytes data) {
-  Fd fd = Open(path, O_RDWR | O_CREAT | Direct(data.size()));
+  Fd fd = Open(path, O_RDWR | O_CREAT | DirectFlag(data.size()));
   PwriteLoop(fd, data, 0, path);
   Close(std::move(fd), path);
 }
@@ -87,7 +85,7 @@ std::optional<Buffer> NixlRead(const Place& place, const Key& key, uint64_t size
   for (const char* half : {"k", "v"}) {
     const std::string path = HalfPath(place, key, half);
     const auto part = *half == 'k' ? buffer.span().subspan(0, first) : buffer.span().subspan(first);
-    auto fd = OpenIfThere(path, O_RDWR | Direct(part.size()));
+    auto fd = OpenIfThere(path, O_RDWR | DirectFlag(part.size()));
     if (!fd) return std::nullopt;
     PreadLoop(*fd, part, 0, path);
   }

@@ -45,14 +45,12 @@ void VllmWriteWith(const Place& place, const Key& key, Bytes data, int extra) {
   Rename(temp, path);
 }
 
-int DirectIfAligned(uint64_t size) { return size % 4096 == 0 ? O_DIRECT : 0; }
-
 void VllmWrite(const Place& place, const Key& key, Bytes data) {
   VllmWriteWith(place, key, data, 0);
 }
 
 void VllmDirectWrite(const Place& place, const Key& key, Bytes data) {
-  VllmWriteWith(place, key, data, DirectIfAligned(data.size()));
+  VllmWriteWith(place, key, data, DirectFlag(data.size()));
 }
 
 bool VllmProbe(const Place& place, const Key& key) {
@@ -76,7 +74,7 @@ std::optional<Buffer> VllmRead(const Place& place, const Key& key, uint64_t size
 }
 
 std::optional<Buffer> VllmDirectRead(const Place& place, const Key& key, uint64_t size) {
-  return ReadWhole(HashedPath(place, key), size, DirectIfAligned(size));
+  return ReadWhole(HashedPath(place, key), size, DirectFlag(size));
 }
 
 // --- llm-d fs connector: renames while the file is still open

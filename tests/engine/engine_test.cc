@@ -82,33 +82,50 @@ class Engine : public ::testing::TestWithParam<std::string> {
 
 using EngineSameNames = Engine;
 
-TEST_P(Engine, EveryBlockIsThereForASecondProcessAndAfterANewMount) {
-  const Place place = PlaceFor(client(), mount_.path());
+// The clients that use O_DIRECT, with sizes for which they do without it elsewhere.
+class EngineDirect : public Engine {
+ protected:
+  void SetUp() override {
+    if (NativeMode()) GTEST_SKIP() << "XFS refuses it";
+    SetDirectAtAnySize(true);
+  }
+  void TearDown() override { SetDirectAtAnySize(false); }
+};
+
+void ExpectEveryBlockEverywhere(const Client& me, Mount& mount) {
+  const Place place = PlaceFor(me, mount.path());
   std::vector<Channel> channels(kActors);
   std::vector<Child> processes;
   Gate gate;
   for (uint32_t actor = 0; actor < kActors; ++actor) {
-    Channel* channel = client().shared ? &channels[actor] : nullptr;
+    Channel* channel = me.shared ? &channels[actor] : nullptr;
     processes.emplace_back([&, actor, channel] {
       gate.Wait();
-      WriteAll(client(), place, actor, channel);
+      WriteAll(me, place, actor, channel);
     });
     if (channel == nullptr) continue;
-    processes.emplace_back(
-        [&, actor, channel] { FollowAndVerify(client(), place, actor, *channel); });
+    processes.emplace_back([&, actor, channel] { FollowAndVerify(me, place, actor, *channel); });
   }
   gate.Open();
   for (Child& process : processes) ASSERT_NO_THROW(process.Join());
-  if (!client().shared) return;
+  if (!me.shared) return;
 
-  mount_.Remount();
+  mount.Remount();
   support::RunInProcess([&] {
     for (uint32_t actor = 0; actor < kActors; ++actor) {
       for (uint32_t index = 0; index < place.blocks; ++index) {
-        ReadAndVerify(client(), place, {actor, index});
+        ReadAndVerify(me, place, {actor, index});
       }
     }
   });
+}
+
+TEST_P(Engine, EveryBlockIsThereForASecondProcessAndAfterANewMount) {
+  ExpectEveryBlockEverywhere(client(), mount_);
+}
+
+TEST_P(EngineDirect, EveryBlockOfAnySizeIsThereForASecondProcessAndAfterANewMount) {
+  ExpectEveryBlockEverywhere(client(), mount_);
 }
 
 // The reader cannot know whose version it meets, but it must be one writer's, whole.
@@ -174,6 +191,10 @@ std::string TestName(const ::testing::TestParamInfo<std::string>& parameter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Clients, Engine, ::testing::ValuesIn(ClientNames(false)), TestName);
+INSTANTIATE_TEST_SUITE_P(Clients, EngineDirect,
+                         ::testing::Values("vllm-direct", "nixl-posix-direct", "sglang-nixl",
+                                           "lmcache-local-direct", "lmcache-fs"),
+                         TestName);
 INSTANTIATE_TEST_SUITE_P(Clients, EngineSameNames, ::testing::ValuesIn(ClientNames(true)),
                          TestName);
 

@@ -33,6 +33,18 @@ TEST_F(NodesTest, IdOutlivesTheLastHandle) {
   EXPECT_EQ(Open(7), 1);
 }
 
+TEST_F(NodesTest, CountsTheIdsThatTheKernelHas) {
+  EXPECT_EQ(nodes_.registered(), 0u);
+  Open(7);
+  Open(8);
+  Open(9, false);
+  EXPECT_EQ(nodes_.registered(), 2u);
+  nodes_.Release(7);
+  EXPECT_EQ(nodes_.registered(), 2u);
+  nodes_.Drop(7);
+  EXPECT_EQ(nodes_.registered(), 1u);
+}
+
 TEST_F(NodesTest, WritableIdIsGivenUpWithTheLastHandle) {
   Open(7, true, true);
   Open(7);

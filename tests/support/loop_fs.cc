@@ -55,8 +55,10 @@ Fd OpenFreeLoop(std::string& name) {
 
 }  // namespace
 
-LoopFs::LoopFs(const std::string& type, uint64_t bytes, const std::vector<std::string>& mkfs)
+LoopFs::LoopFs(const std::string& type, uint64_t bytes, uint32_t sector_bytes,
+               const std::vector<std::string>& mkfs)
     : type_(type),
+      sector_bytes_(sector_bytes),
       image_dir_(ImageBase(bytes)),
       image_(image_dir_ / "image"),
       path_(mount_dir_ / "fs") {
@@ -66,7 +68,7 @@ LoopFs::LoopFs(const std::string& type, uint64_t bytes, const std::vector<std::s
   // Discarding a fresh image only costs time.
   std::vector<std::string> argv = {"mkfs." + type, "-q"};
   if (type == "xfs") {
-    argv.insert(argv.end(), {"-f", "-K"});
+    argv.insert(argv.end(), {"-f", "-K", "-s", "size=" + std::to_string(sector_bytes)});
   } else {
     argv.insert(argv.end(), {"-F", "-E", "nodiscard"});
   }
@@ -82,6 +84,7 @@ void LoopFs::MountIt() {
   Fd image(Sys(open(image_.c_str(), O_RDWR | O_CLOEXEC), "open " + image_));
   loop_config config{};
   config.fd = static_cast<uint32_t>(image.get());
+  config.block_size = sector_bytes_;
   // Detached by the kernel at the last close, so a killed test leaks no device.
   config.info.lo_flags = LO_FLAGS_AUTOCLEAR;
   Fd loop;

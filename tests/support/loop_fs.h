@@ -14,9 +14,10 @@ namespace prefixfs::support {
 class LoopFs {
  public:
   // `type` is "xfs" (at least 300 MiB) or "ext4". The image is sparse, in /dev/shm where memory
-  // allows, else in /tmp.
-  // `mkfs`: more arguments for it.
-  LoopFs(const std::string& type, uint64_t bytes, const std::vector<std::string>& mkfs = {});
+  // allows, else in /tmp. `sector_bytes`: the device's logical block, 512 or 4096. `mkfs`: more
+  // arguments for it.
+  LoopFs(const std::string& type, uint64_t bytes, uint32_t sector_bytes = 512,
+         const std::vector<std::string>& mkfs = {});
   ~LoopFs();
   LoopFs(const LoopFs&) = delete;
   LoopFs& operator=(const LoopFs&) = delete;
@@ -36,6 +37,7 @@ class LoopFs {
   void MountIt();
 
   std::string type_;
+  uint32_t sector_bytes_;
   TempDir mount_dir_;
   TempDir image_dir_;
   std::string image_;

@@ -17,10 +17,17 @@
 
 namespace prefixfs::support {
 
-bool NativeMode() {
-  const char* value = getenv("PREFIXFS_TEST_NATIVE");
-  return value != nullptr && std::string(value) == "1";
+namespace {
+std::string FromEnvironment(const char* name, const char* otherwise) {
+  const char* value = getenv(name);
+  return value != nullptr ? value : otherwise;
 }
+}  // namespace
+
+bool NativeMode() { return FromEnvironment("PREFIXFS_TEST_NATIVE", "") == "1"; }
+bool ServedMode() { return FromEnvironment("PREFIXFS_TEST_PASSTHROUGH", "") == "off"; }
+bool DevFuseMode() { return FromEnvironment("PREFIXFS_TEST_IO_URING", "") == "off"; }
+std::string DefaultFilesystem() { return FromEnvironment("PREFIXFS_TEST_FILESYSTEM", "xfs"); }
 
 std::string ToolPath(const std::string& name) {
   const char* other = getenv("PREFIXFS_TOOLS");  // another build's programs
@@ -30,8 +37,8 @@ std::string ToolPath(const std::string& name) {
 Mount::Mount(MountOptions options) : options_(std::move(options)) {
   for (int i = 0; i < options_.drives; ++i) {
     if (!options_.filesystem.empty()) {
-      filesystems_.push_back(
-          std::make_unique<LoopFs>(options_.filesystem, options_.drive_bytes, options_.mkfs));
+      filesystems_.push_back(std::make_unique<LoopFs>(options_.filesystem, options_.drive_bytes,
+                                                      options_.sector_bytes, options_.mkfs));
     }
     std::filesystem::create_directories(drive(i));
   }
@@ -74,6 +81,8 @@ void Mount::Start() {
        {std::string("min_free=\"272M\""), "log=\"" + log_path() + "\""}) {
     argv.insert(argv.end(), {"--set", assignment});
   }
+  if (ServedMode()) argv.insert(argv.end(), {"--set", "passthrough=off"});
+  if (DevFuseMode()) argv.insert(argv.end(), {"--set", "io_uring=off"});
   for (const std::string& assignment : options_.set) {
     argv.insert(argv.end(), {"--set", assignment});
   }

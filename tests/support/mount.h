@@ -20,6 +20,13 @@
 namespace prefixfs::support {
 
 bool NativeMode();
+// PREFIXFS_TEST_PASSTHROUGH=off in the environment: every mount is one whose daemon serves all
+// data.
+bool ServedMode();
+// PREFIXFS_TEST_IO_URING=off: every mount reads its requests from /dev/fuse, as before Linux 6.14.
+bool DevFuseMode();
+// PREFIXFS_TEST_FILESYSTEM, or xfs: what the drives of a test are that asks for none itself.
+std::string DefaultFilesystem();
 
 // The path of a program of the build under test, for example "prefixfs".
 std::string ToolPath(const std::string& name);
@@ -27,8 +34,9 @@ std::string ToolPath(const std::string& name);
 struct MountOptions {
   int drives = 1;
   uint64_t drive_bytes = 2ull << 30;
-  std::string filesystem = "xfs";      // or "ext4"; empty: plain directories below /tmp
-  std::vector<std::string> mkfs = {};  // more arguments for mkfs
+  std::string filesystem = DefaultFilesystem();  // "xfs" or "ext4"; empty: directories below /tmp
+  uint32_t sector_bytes = 512;                   // of the drives: 512 or 4096
+  std::vector<std::string> mkfs = {};            // more arguments for mkfs
   std::string capacity = "1G";
   std::vector<std::string> set = {};  // KEY=VALUE, after the fixture's own
   Environment environment = {};       // of `prefixfs mount`, and so of the daemon

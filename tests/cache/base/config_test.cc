@@ -133,6 +133,8 @@ TEST(ParseConfig, EveryKeyRefusesWrongTypesAndRangesNamingLineAndKey) {
       {"negative_timeout", {"1", "\"2m\""}},
       {"passthrough", {"\"yes\"", "1"}},
       {"io_uring", {"\"maybe\"", "0"}},
+      {"io_uring_depth", {"0", "4097", "true"}},
+      {"o_direct", {"\"on\"", "\"\"", "true"}},
       {"max_threads", {"0", "1025", "\"8\"", "1.5", "-1"}},
       {"max_workers", {"0", "1025"}},
       {"max_backing", {"0", "16777217"}},
@@ -147,8 +149,9 @@ TEST(ParseConfig, EveryKeyRefusesWrongTypesAndRangesNamingLineAndKey) {
        {"1", "[[]]", "[{match = \"x\"}]", "[{match = \"x\", policy = \"other\"}]",
         "[{match = \"x\", policy = \"keep\", z = 1}]"}},
       {"namespace",
-       {"1", "[]", "{a = 1}", "{a = {}}", "{a = {policy = \"x\"}}",
-        "{a = {policy = \"keep\", quota = 1}}", "{\"a/b\" = {policy = \"keep\"}}"}},
+       {"1", "[]", "{a = 1}", "{a = {}}", "{a = {policy = \"x\"}}", "{a = {o_direct = \"x\"}}",
+        "{a = {o_direct = 1, policy = \"keep\"}}", "{a = {policy = \"keep\", quota = 1}}",
+        "{\"a/b\" = {policy = \"keep\"}}"}},
   };
   for (const auto& key : ConfigKeys()) {
     const auto values = wrong.find(key.name);
@@ -178,6 +181,21 @@ TEST(ParseConfig, GlobCharactersInTheNameOfANamespaceStandForThemselves) {
             "a\\*\\[b]\\?\\\\:1 a\\*\\[b]\\?\\\\/*:1 ");
 }
 
+std::string DirectRules(const Config& config) {
+  std::string text;
+  for (const auto& rule : config.o_direct_rules) text += rule.name + ":" + rule.mode + " ";
+  return text;
+}
+
+TEST(ParseConfig, ANamespaceMaySayHowDirectHandlesAreServedWithOrWithoutAPolicy) {
+  const Config c = Parsed(
+      "o_direct = \"native\"\n[namespace.a]\no_direct = \"any\"\n"
+      "[namespace.b]\no_direct = \"auto\"\npolicy = \"keep\"\n");
+  EXPECT_EQ(c.o_direct, "native");
+  EXPECT_EQ(DirectRules(c), "a:any b:auto ");
+  EXPECT_EQ(Rules(c), "b:2 b/*:2 ");
+}
+
 TEST(ParseConfig, KeepsTheTextItCameFrom) {
   EXPECT_EQ(Parsed("lease = \"7s\"").source, "lease = \"7s\"");
 }
@@ -187,9 +205,11 @@ TEST(FormatConfig, IsReadBackToTheSame) {
   config.nvme = {"/with \"quotes\"", "/back\\slash", "/new\nline"};
   config.naming = {{"n", "(?P<hash>\\d+)\x01"}};
   config.rules = {{"a*", PathPolicy::kBlock}, {"b", PathPolicy::kPosix}, {"c/", PathPolicy::kKeep}};
+  config.o_direct_rules = {{"new \"one\"", "any"}, {"new \"one\"", "native"}, {"b", "auto"}};
   const std::string text = FormatConfig(config);
   const Config again = Parsed(text);
   EXPECT_EQ(FormatConfig(again), text);
+  EXPECT_EQ(DirectRules(again), "b:auto new \"one\":any ");
   EXPECT_EQ(again.nvme, config.nvme);
   EXPECT_EQ(again.naming[0].pattern, config.naming[0].pattern);
   EXPECT_EQ(again.capacity.bytes, 1048577u);

@@ -229,6 +229,81 @@ TEST_F(CheckTest, OldMetaDressedUpAsNewIsFound) {
   EXPECT_TRUE(Finds(older, "lowered"));
 }
 
+// Closed, so that its state has the digest of the file.
+class ClosedTest : public CheckTest {
+ protected:
+  void SetUp() override {
+    CheckTest::SetUp();
+    ASSERT_NO_FATAL_FAILURE(CloseIndex());
+    bytes_ = ReadFile(data());
+    state_ = ReadFile(state());
+  }
+  void CloseIndex() {
+    std::unique_ptr<Index> index = OpenIndex(dir_.path());
+    ASSERT_NE(index, nullptr);
+    ASSERT_OK(index->Close());
+  }
+  std::string state() const { return dir_.path() + "/STATE"; }
+  bool FindsClosed(const std::string& bytes, const std::string& what) {
+    WriteFile(state(), state_);
+    return Finds(bytes, what);
+  }
+  std::string state_;
+};
+
+TEST_F(ClosedTest, UntouchedFileIsFineAndDamageIsFoundOrHarmless) {
+  EXPECT_FALSE(FindsClosed(bytes_, "untouched"));
+  int found = 0;
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    std::string bytes = bytes_;
+    char& byte = bytes[random() % bytes.size()];
+    byte = static_cast<char>(byte ^ (1u << random() % 8));
+    found += FindsClosed(bytes, "seed " + std::to_string(seed));
+    if (HasFailure()) FAIL() << "seed " << seed;
+  }
+  EXPECT_GT(found, 20);
+  EXPECT_TRUE(FindsClosed(bytes_.substr(0, bytes_.size() / 2), "cut"));
+}
+
+// What only the check of tables against each other would find: whoever wrote it closed it so.
+TEST_F(ClosedTest, TheSameFileIsTakenAsItWasClosed) {
+  {
+    auto env = std::move(LmdbEnv::Open(dir_.path(), 1 << 20, 1 << 30)).value();
+    auto txn = std::move(env->BeginWrite()).value();
+    const Tables tables = *Tables::Open(txn.get(), false);
+    const Inode block = MakeBlock(101, 2 + 101 % 10, "block101", "hash25");
+    const Key child = ChildKey(block.parent, block.ino);
+    MDB_val key = ToVal(child);
+    ASSERT_EQ(mdb_del(txn.get(), tables.children, &key, nullptr), 0);
+    const std::string id = Seal(meta_key::kTxn, Key().Number(mdb_txn_id(txn.get())));
+    MDB_val txn_key = ToVal(meta_key::kTxn), value = ToVal(id);
+    ASSERT_EQ(mdb_put(txn.get(), tables.main, &txn_key, &value, 0), 0);
+    ASSERT_EQ(txn.Commit(), 0);
+  }
+  EXPECT_CODE(Check(), Code::kCorrupt);  // not the file that was closed
+  ASSERT_NO_FATAL_FAILURE(CloseIndex());
+  EXPECT_CODE(Check(), Code::kOk);
+  // In use again, nothing is taken for granted.
+  ASSERT_NE(OpenIndex(dir_.path()), nullptr);
+  EXPECT_CODE(Check(), Code::kCorrupt);
+}
+
+TEST_F(ClosedTest, StateWithoutDigestOrWithAnotherMeansTheWholeCheck) {
+  const size_t digest = state_.find("digest ");
+  ASSERT_NE(digest, std::string::npos);
+  std::string bytes = bytes_;
+  bytes.replace(2 * kPage, std::string::npos, bytes.size() - 2 * kPage, '\0');
+  for (const std::string& state :
+       {state_.substr(0, digest), state_.substr(0, digest) + "digest 5 00\n"}) {
+    WriteFile(data(), bytes_);
+    WriteFile(this->state(), state);
+    EXPECT_CODE(Check(), Code::kOk);
+    WriteFile(data(), bytes);
+    EXPECT_CODE(Check(), Code::kCorrupt);
+  }
+}
+
 // Tables that disagree, though every page and record is whole.
 class DisagreeTest : public CheckTest {
  protected:

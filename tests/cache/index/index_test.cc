@@ -227,6 +227,18 @@ TEST_F(IndexTest, ForEachGoesInOrderAndStopsWhenTold) {
   EXPECT_EQ(last, 600u);
 }
 
+TEST_F(IndexTest, ForEachNumbersLeavesTheTextsOut) {
+  ASSERT_OK(InsertOne(*index_, MakeBlock(7, kRootIno, "block", "hash")));
+  Inode found;
+  ASSERT_OK(index_->ForEachNumbers([&](const Inode& inode) {
+    found = inode;
+    return true;
+  }));
+  EXPECT_EQ(found.ino, 7u);
+  EXPECT_EQ(found.name, "");
+  EXPECT_EQ(found.allocated, MakeBlock(7, kRootIno, "block").allocated);
+}
+
 TEST_F(IndexTest, TrashIsKeptUntilForgotten) {
   const TrashEntry a{RandomBlockId(), 1}, b{RandomBlockId(), 2};
   ASSERT_OK(index_->Update([&](IndexTxn& txn) -> Status {

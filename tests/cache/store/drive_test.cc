@@ -151,7 +151,7 @@ TEST_P(DriveTest, ABlockIsWrittenPublishedAndRead) {
   const auto drive = MustOpen(dir_);
   const BlockId block = Block(0xab);
   const std::string hex = ToHex(block),
-                    published = dir_ + "/blocks/" + hex.substr(0, 3) + "/" + hex;
+                    published = dir_ + "/blocks/" + hex.substr(0, 2) + "/" + hex;
   {
     const Result<Fd> file = drive->Create(block);
     ASSERT_TRUE(file.ok());
@@ -166,7 +166,7 @@ TEST_P(DriveTest, ABlockIsWrittenPublishedAndRead) {
   EXPECT_TRUE(drive->Publish(block).ok()) << "publishing again changes nothing";
   EXPECT_FALSE(Exists(dir_ + "/incoming/" + hex));
   EXPECT_TRUE(Exists(published));
-  EXPECT_EQ(ModeOf(dir_ + "/blocks/" + hex.substr(0, 3)), 0711u);
+  EXPECT_EQ(ModeOf(dir_ + "/blocks/" + hex.substr(0, 2)), 0711u);
   const Result<Fd> sealed = drive->OpenSealed(block);
   ASSERT_TRUE(sealed.ok());
   EXPECT_EQ(ReadFd(sealed.value().get()), "kv");
@@ -268,17 +268,17 @@ TEST_P(DriveTest, TheWalkSeesEveryBlockAndSurvivesWhateverElseIsThere) {
     ASSERT_TRUE(drive->WriteHeader(file.value().get(), FileInode(Block(1))).ok());
     ASSERT_TRUE(drive->Publish(Block(4)).ok());
   }
-  ASSERT_EQ(mkdir((blocks + "010/" + ToHex(Block(1)).replace(31, 1, "0")).c_str(), 0700), 0);
-  ASSERT_EQ(symlink("/etc/passwd", (blocks + "010/" + ToHex(Block(1)).replace(31, 1, "1")).c_str()),
+  ASSERT_EQ(mkdir((blocks + "01/" + ToHex(Block(1)).replace(31, 1, "0")).c_str(), 0700), 0);
+  ASSERT_EQ(symlink("/etc/passwd", (blocks + "01/" + ToHex(Block(1)).replace(31, 1, "1")).c_str()),
             0);
   // Foreign names: beside the fan-out, inside it, in the wrong place, and files that cannot be
   // entered.
   WriteFile(blocks + "README", "x");
-  WriteFile(blocks + "abc", "no directory");
-  WriteFile(blocks + "010/note.txt", "x");
-  WriteFile(blocks + "010/" + ToHex(Block(0xee)), "in the wrong directory");
-  ASSERT_EQ(mkfifo((blocks + "010/fifo").c_str(), 0600), 0);
-  ASSERT_EQ(symlink("..", (blocks + "00a").c_str()), 0);
+  WriteFile(blocks + "ab", "no directory");
+  WriteFile(blocks + "01/note.txt", "x");
+  WriteFile(blocks + "01/" + ToHex(Block(0xee)), "in the wrong directory");
+  ASSERT_EQ(mkfifo((blocks + "01/fifo").c_str(), 0600), 0);
+  ASSERT_EQ(symlink("..", (blocks + "0a").c_str()), 0);
 
   std::map<std::string, Code> seen;
   ASSERT_TRUE(
