@@ -43,6 +43,7 @@ class Filesystem final : public CacheListener {
   }
   static const fuse_lowlevel_ops& Operations();
   void WantRing() { want_ring_ = true; }  // before the mount
+  bool ring() const { return want_ring_; }
 
   // For the operations.
   Cache& cache() { return cache_; }

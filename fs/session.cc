@@ -3,10 +3,14 @@
 #include <fuse_lowlevel.h>
 #include <spdlog/spdlog.h>
 
+#include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "cache/base/memory.h"
 #include "fs/filesystem.h"
 
 namespace prefixfs {
@@ -55,6 +59,19 @@ bool AllowRing(Toggle wanted) {
   return false;
 }
 
+// A thread that libfuse starts for more requests at once, and that finds no memory for its buffer,
+// ends the loop of all of them. Requests wait in the kernel meanwhile, so it is begun again. Not
+// with the ring, which ends with the loop for good.
+int Loop(fuse_session* session, fuse_loop_config* config, bool ring) {
+  for (;;) {
+    const int error = fuse_session_loop_mt(session, config);
+    if (error != -ENOMEM || ring) return error;
+    LogNoMemory();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    fuse_session_reset(session);
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::Mount(Cache& cache, const std::string& mount_point) {
@@ -99,7 +116,7 @@ Status Session::Run(std::function<void()> on_ready) {
   fuse_loop_cfg_set_clone_fd(loop, 1);
   fuse_loop_cfg_set_max_threads(loop, max_threads_);
   fuse_loop_cfg_set_idle_threads(loop, max_threads_);
-  const int error = fuse_session_loop_mt(session_, loop);
+  const int error = Loop(session_, loop, filesystem_->ring());
   fuse_loop_cfg_destroy(loop);
   // Deferred requests are answered before the descriptor goes.
   filesystem_->Drain();

@@ -73,18 +73,26 @@ void AppendThroughOneHandle(Script& t) {
   SAY(Tally("f"));
 }
 
-// Each process opens the file itself, at the same time.
+// Each process opens the file itself, and none writes before both have.
 void AppendThroughTwo(Script& t) {
   Put("f", "");
-  const auto open_and_append = [](char who) {
+  int opened[2], go[2];
+  DO(pipe(opened) | pipe(go));
+  const auto open_and_append = [&](char who) {
     const int fd = open("f", O_WRONLY | O_APPEND);
     if (fd < 0) _exit(2);
+    char byte = 0;
+    if (write(opened[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 1) _exit(3);
     AppendRecords(fd, who);
   };
   const pid_t one = Fork([&] { open_and_append('a'); });
   const pid_t two = Fork([&] { open_and_append('b'); });
+  char bytes[2] = {};
+  DO(read(opened[0], bytes, 1) + read(opened[0], bytes, 1));
+  DO(write(go[1], bytes, 2));
   SAY(ExitOf(one));
   SAY(ExitOf(two));
+  for (const int fd : {opened[0], opened[1], go[0], go[1]}) close(fd);
   SAY(Tally("f"));
 }
 

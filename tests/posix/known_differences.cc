@@ -11,9 +11,10 @@ constexpr Reason kReasons[] = {
      "description do not see each other's bytes, appends or locks; whichever version is closed or "
      "renamed last has the name. Files that several processes write or lock together belong under "
      "policy posix."},
-    {"direct",
-     "O_DIRECT is the business of the filesystem below and is decided at open: clearing it with "
-     "F_SETFL leaves the handle bound to its alignment."},
+    {"set_id",
+     "The mount is nosuid, so set-user-ID and set-group-ID on a file mean nothing, and a write, or "
+     "a "
+     "chown that changes nothing, leaves them."},
     {"devices",
      "There are no device files in a cache: mknod of one is refused with EPERM, and "
      "RENAME_WHITEOUT "
@@ -54,8 +55,9 @@ constexpr KnownDifference kKnown[] = {
     {"processes.record_locks", "SetLock(fd, F_SETLK, F_WRLCK, 0, 10) #2", "EAGAIN", "0", kBlocks,
      "versions"},
 
-    {"open.direct", "pwrite(fd, \"x\", 1, 10)", "1", "EINVAL", kPassthrough, "direct"},
-    {"open.direct", "std::string(in.get() + 9, 3)", "dxd", "ddd", kPassthrough, "direct"},
+    {"permissions.setuid", "ModeOf(\"own\") #3", "493", "2541", kEverywhere, "set_id"},
+    {"permissions.setuid", "ModeOf(\"own\") #4", "493", "2541", kEverywhere, "set_id"},
+    {"permissions.setuid", "ModeOf(\"f\") #2", "511", "3583", kEverywhere, "set_id"},
 
     {"names.special", "mknod(\"null\", S_IFCHR | 0666, makedev(1, 3))", "0", "EPERM", kEverywhere,
      "devices"},
