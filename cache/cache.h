@@ -150,9 +150,13 @@ class Cache {
   Status SyncData(const Handle& handle, bool data_only);
 
   // --- direct.cc ---
-  // For a handle opened with O_DIRECT whose file the kernel may be given: whether the kernel serves
-  // it alone, at the alignment the drive asks for, or the daemon does, at any. Once a handle.
-  bool ServesNatively(const Handle& handle, int flags, const Caller& caller);
+  // How a handle opened with O_DIRECT is served. Once a handle, at its open; `passthrough`: the
+  // kernel may be given the file.
+  struct DirectWay {
+    bool native = false;      // by the kernel alone, at the alignment the drive asks for
+    bool page_cache = false;  // by the daemon, with all its writes through the page cache
+  };
+  DirectWay ChooseDirect(const Handle& handle, int flags, const Caller& caller, bool passthrough);
 
   // --- attributes (attributes.cc) ---
   Result<Entry> GetAttributes(Ino ino, const Handle* handle);
@@ -289,6 +293,7 @@ class Cache {
 
   // direct.cc
   std::string_view DirectMode(Ino parent);
+  uint32_t DirectHabit(const Caller& caller, Ino parent);
   bool LeftEmpty(const File& file, const struct stat& now);
   void LearnDirect(const File& file, uint64_t size);
 

@@ -25,10 +25,18 @@ std::string_view Cache::DirectMode(Ino parent) {
   return config_.o_direct;
 }
 
-bool Cache::ServesNatively(const Handle& handle, int flags, const Caller& caller) {
+uint32_t Cache::DirectHabit(const Caller& caller, Ino parent) {
+  const ProcessId process = caller.process();
+  const Ino space = NamespaceOf(parent);
+  MutexLock lock(side_mutex_);
+  auto it = direct_habits_.find({process.tgid, process.start, space});
+  return it == direct_habits_.end() ? 0 : it->second;
+}
+
+Cache::DirectWay Cache::ChooseDirect(const Handle& handle, int flags, const Caller& caller,
+                                     bool passthrough) {
   const FilePtr& file = handle.file;
   const uint32_t alignment = file->drive->direct_alignment();
-  const bool writes = (flags & O_ACCMODE) != O_RDONLY;
   Ino parent;
   bool sealed, posix;
   uint64_t size;
@@ -40,25 +48,24 @@ bool Cache::ServesNatively(const Handle& handle, int flags, const Caller& caller
     size = file->inode.size;
   }
   const std::string_view mode = DirectMode(parent);
-  bool native = mode == "native";
-  if (mode == "auto" && alignment > 0) {
-    if (writes) {
-      const ProcessId process = caller.process();
-      const Ino space = NamespaceOf(parent);
-      MutexLock lock(side_mutex_);
-      auto it = direct_habits_.find({process.tgid, process.start, space});
-      native = it != direct_habits_.end() && it->second >= kBlocksToTrust;
-    } else {
-      // The size of what is still being written is not known yet.
-      native = sealed && size % alignment == 0;
-    }
+  const bool automatic = mode == "auto" && alignment > 0;
+  DirectWay way{.native = passthrough && mode == "native"};
+  if ((flags & O_ACCMODE) == O_RDONLY) {
+    // The size of what is still being written is not known yet.
+    way.native |= passthrough && automatic && sealed && size % alignment == 0;
+    return way;
   }
-  if (writes && !posix) {
+  const uint32_t habit = DirectHabit(caller, parent);
+  way.native |= passthrough && automatic && habit >= kBlocksToTrust;
+  // A block that is no multiple ends in the page cache at best, and the kernel cuts its write into
+  // pieces of which the first are multiples. All of it in one place is read back faster.
+  way.page_cache = !way.native && !posix && habit == 0;
+  if (!posix) {
     MutexLock lock(open_.mutex);
     file->direct = true;
-    file->native_direct |= native;
+    file->native_direct |= way.native;
   }
-  return native;
+  return way;
 }
 
 // Whether all that a native O_DIRECT writer did may have been refused: then there is no block.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/uio.h>
 
+#include <optional>
 #include <utility>
 
 namespace prefixfs {
@@ -10,7 +11,23 @@ namespace {
 
 bool WantsDirect(const DataRange& range) { return (range.flags & O_DIRECT) != 0; }
 
-void ReplyFromPageCache(Request request, int fd, const DataRange& range) {
+constexpr size_t kLeastSpliced = 64 << 10;  // below, copying costs less
+
+// What fits in a pipe together with its header. Of more libfuse would make a copy, in new memory
+// each time. Pipes beyond 1 MiB, which a request of the usual size needs, take CAP_SYS_RESOURCE.
+size_t MostSpliced() {
+  static const size_t most = [] {
+    constexpr int kWanted = 8 << 20;
+    constexpr size_t kDefault = 512 << 10;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return kDefault;
+    const Fd out(ends[0]), in(ends[1]);
+    return fcntl(in.get(), F_SETPIPE_SZ, kWanted) >= kWanted ? size_t{kWanted / 2} : kDefault;
+  }();
+  return most;
+}
+
+void Splice(Request request, int fd, const DataRange& range) {
   fuse_bufvec data = FUSE_BUFVEC_INIT(range.size);
   data.buf[0].flags =
       static_cast<fuse_buf_flags>(FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK | FUSE_BUF_FD_RETRY);
@@ -62,19 +79,29 @@ void ReadData(Cache& cache, Request request, const Handle& handle, const DataRan
     return;
   }
   const auto offset = static_cast<uint64_t>(range.offset);
-  if (file->direct_fd < 0 || IsCached(file->fd, offset, range.size)) {
-    ReplyFromPageCache(std::move(request), file->fd, range);
+  const bool direct = file->direct_fd >= 0 && !IsCached(file->fd, offset, range.size);
+  const bool splices = range.size >= kLeastSpliced && range.size <= MostSpliced();
+  if (!direct && splices && !fuse_req_is_uring(request.get())) {
+    Splice(std::move(request), file->fd, range);
     return;
   }
-  const Result<std::span<const char>> bytes =
-      ReadDirect(*file, offset, range.size, ReplyMemory(request.get()));
-  if (bytes.status().Is(Code::kInvalid)) {
-    ReplyFromPageCache(std::move(request), file->fd, range);
-  } else if (!bytes.ok()) {
-    request.Error(EIO);
-  } else {
-    request.With([&](fuse_req_t r) { return fuse_reply_buf(r, bytes->data(), bytes->size()); });
+  const size_t room = direct ? BlocksAround(*file, offset, range.size) : range.size;
+  std::span<char> memory = ReplyMemory(request.get());
+  std::optional<TransferMemory> own;
+  if (memory.size() < room) memory = own.emplace(room).bytes();
+  if (memory.size() < room) {
+    request.Error(ENOMEM);
+    return;
   }
+  Result<std::span<const char>> bytes(Code::kInvalid);
+  if (direct) bytes = ReadDirect(*file, offset, range.size, memory);
+  // Refused, although it was aligned: some filesystems do so for some files.
+  if (bytes.status().Is(Code::kInvalid)) bytes = ReadAt(file->fd, offset, range.size, memory);
+  if (!bytes.ok()) {
+    request.Error(EIO);
+    return;
+  }
+  request.With([&](fuse_req_t r) { return fuse_reply_buf(r, bytes->data(), bytes->size()); });
 }
 
 void WriteData(Cache& cache, Request request, const Handle& handle, const DataRange& range,

@@ -2,8 +2,8 @@
 // file.
 //
 // A handle that asks for O_DIRECT is served past the page cache, unless what it wants is in there
-// already; every other one is served through it, without a copy where splice can move the pages.
-// Over io_uring the drive fills the ring's own buffer.
+// already; every other one is served through it. What comes from the page cache is spliced where it
+// fits in a pipe. Over io_uring the drive fills the ring's own buffer.
 //
 // Threads: every call from any thread; it may wait for the drive.
 #pragma once

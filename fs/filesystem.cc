@@ -149,17 +149,19 @@ Status Filesystem::Serve(fuse_req_t req, const Caller& caller, HandlePtr handle,
     return failed;
   }
   fi->backing_id = id;
-  // With a backing id and direct_io the reads and writes of this one handle come to the daemon,
-  // while its mappings, and all of other handles, stay with the backing file.
-  if (id != Nodes::kServed && (fi->flags & O_DIRECT) != 0 &&
-      !cache_.ServesNatively(*handle, fi->flags, caller)) {
-    fi->direct_io = 1;
-    fi->parallel_direct_writes = 1;
+  Cache::DirectWay direct;
+  if ((fi->flags & O_DIRECT) != 0) {
+    direct = cache_.ChooseDirect(*handle, fi->flags, caller, id != Nodes::kServed);
+    // With a backing id and direct_io the reads and writes of this one handle come to the daemon,
+    // while its mappings, and all of other handles, stay with the backing file.
+    fi->direct_io = id != Nodes::kServed && !direct.native ? 1 : 0;
+    fi->parallel_direct_writes = fi->direct_io;
   }
   fi->noflush = writer ? 0 : 1;
   fi->keep_cache = id == Nodes::kServed && !writer ? 1 : 0;
   auto open = std::make_unique<OpenFile>();
   open->passthrough = id != Nodes::kServed;
+  open->cached_writes = direct.page_cache;
   open->handle = std::move(handle);
   fi->fh = reinterpret_cast<uint64_t>(open.release());
   return Ok();

@@ -24,6 +24,7 @@ namespace prefixfs {
 struct OpenFile {
   HandlePtr handle;
   bool passthrough = false;
+  bool cached_writes = false;  // opened with O_DIRECT, but its writes go through the page cache
 };
 
 class Filesystem final : public CacheListener {

@@ -59,12 +59,14 @@ void WriteBuf(fuse_req_t req, fuse_ino_t ino, fuse_bufvec* in, off_t offset, fus
     request.Error(EPERM);
     return;
   }
-  const Handle& handle = *OpenFileOf(fi)->handle;
+  const OpenFile& open = *OpenFileOf(fi);
+  const Handle& handle = *open.handle;
   const std::span<const char> bytes = BytesOf(*in);
-  const DataRange range{offset, bytes.size(), fi->flags};
+  const DataRange range{offset, bytes.size(),
+                        open.cached_writes ? fi->flags & ~O_DIRECT : fi->flags};
   const Status ready = fs.cache().PrepareWrite(handle, bytes.size(), false);
   const bool ring = fuse_req_is_uring(req);
-  const bool waits_for_drive = ring && (fi->flags & (O_DIRECT | O_DSYNC)) != 0;
+  const bool waits_for_drive = ring && (range.flags & (O_DIRECT | O_DSYNC)) != 0;
   if (!ready.Is(Code::kRejected) && !waits_for_drive) {
     Write(fs, std::move(request), handle, ready, range, bytes);
     return;

@@ -11,11 +11,17 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <vector>
+
+#include "cache/base/mutex.h"
 
 namespace prefixfs {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
+// The largest request of FUSE and a block on either side; only what is used of it is ever real.
+constexpr size_t kPooledBytes = 6 << 20;
+constexpr size_t kMaxPooled = 32;
 
 uint64_t RoundDown(uint64_t value, uint64_t to) { return value / to * to; }
 uint64_t RoundUp(uint64_t value, uint64_t to) { return RoundDown(value + to - 1, to); }
@@ -24,50 +30,55 @@ bool IsAligned(const void* memory) {
   return reinterpret_cast<uintptr_t>(memory) % kDirectMemoryAlignment == 0;
 }
 
-// Grows to what was asked of it; huge pages, because the kernel looks up every page of a transfer.
-class Bounce {
- public:
-  Bounce() = default;
-  Bounce(const Bounce&) = delete;
-  Bounce& operator=(const Bounce&) = delete;
-  ~Bounce() { Free(); }
+// Huge pages, because the kernel looks up every page of a transfer.
+char* Map() {
+  constexpr size_t size = kPooledBytes;
+  // As much again, so that there is a start that huge pages take.
+  void* mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  const auto from = reinterpret_cast<uintptr_t>(mapped);
+  const uintptr_t start = RoundUp(from, kHugePage);
+  if (start > from) munmap(mapped, start - from);
+  if (from + kHugePage > start)
+    munmap(reinterpret_cast<void*>(start + size), from + kHugePage - start);
+  (void)madvise(reinterpret_cast<void*>(start), size, MADV_HUGEPAGE);
+  return reinterpret_cast<char*>(start);
+}
 
-  // Empty if there is no memory.
-  std::span<char> Get(size_t size) {
-    if (size <= size_) return {memory_, size};
-    Free();
-    const size_t wanted = RoundUp(size, kHugePage);
-    // As much again, so that there is a start that huge pages take.
-    void* mapped = mmap(nullptr, wanted + kHugePage, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped == MAP_FAILED) return {};
-    mapped_ = mapped;
-    mapped_size_ = wanted + kHugePage;
-    memory_ =
-        reinterpret_cast<char*>(RoundUp(reinterpret_cast<uintptr_t>(mapped), uint64_t{kHugePage}));
-    size_ = wanted;
-    (void)madvise(memory_, size_, MADV_HUGEPAGE);
-    return {memory_, size};
+// The idle memory, last in first out. Never freed: threads may end after static objects do.
+class Pool {
+ public:
+  static Pool& Get() {
+    static Pool& pool = *new Pool;
+    return pool;
+  }
+  char* Take() PFS_EXCLUDES(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      if (!idle_.empty()) {
+        char* start = idle_.back();
+        idle_.pop_back();
+        return start;
+      }
+    }
+    return Map();
+  }
+  void Give(char* start) PFS_EXCLUDES(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      if (idle_.size() < kMaxPooled) {
+        idle_.push_back(start);
+        return;
+      }
+    }
+    munmap(start, kPooledBytes);
   }
 
  private:
-  void Free() {
-    if (mapped_ != nullptr) munmap(mapped_, mapped_size_);
-    mapped_ = nullptr;
-    memory_ = nullptr;
-    size_ = 0;
-  }
-
-  void* mapped_ = nullptr;
-  size_t mapped_size_ = 0;
-  char* memory_ = nullptr;
-  size_t size_ = 0;
+  Mutex mutex_;
+  std::vector<char*> idle_ PFS_GUARDED_BY(mutex_);
 };
-
-std::span<char> ThreadMemory(size_t size) {
-  thread_local Bounce bounce;
-  return bounce.Get(size);
-}
 
 }  // namespace
 
@@ -99,25 +110,41 @@ bool IsCached(int fd, uint64_t offset, size_t size) {
   return found.cached >= pages;
 }
 
+TransferMemory::TransferMemory(size_t size) : size_(size) {
+  if (size <= kPooledBytes) start_ = Pool::Get().Take();
+  if (start_ == nullptr) size_ = 0;
+}
+
+TransferMemory::~TransferMemory() {
+  if (start_ != nullptr) Pool::Get().Give(start_);
+}
+
+size_t BlocksAround(const DataFile& file, uint64_t offset, size_t size) {
+  return static_cast<size_t>(RoundUp(offset + size, file.alignment) -
+                             RoundDown(offset, file.alignment));
+}
+
+Result<std::span<const char>> ReadAt(int fd, uint64_t offset, size_t size, std::span<char> memory) {
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t n =
+        pread(fd, memory.data() + done, size - done, static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    // Direct I/O cannot go on behind the part of a block with which the file ended.
+    if (n == 0 || (n < 0 && errno == EINVAL && done > 0)) break;
+    if (n < 0) return Status::FromErrno(errno, "read");
+    done += static_cast<size_t>(n);
+  }
+  return std::span<const char>(memory.data(), done);
+}
+
 Result<std::span<const char>> ReadDirect(const DataFile& file, uint64_t offset, size_t size,
                                          std::span<char> memory) {
   const uint64_t begin = RoundDown(offset, file.alignment);
-  const auto span = static_cast<size_t>(RoundUp(offset + size, file.alignment) - begin);
-  if (!IsAligned(memory.data()) || memory.size() < span) memory = ThreadMemory(span);
-  if (memory.empty()) return Status(Code::kInvalid, "no memory for direct I/O");
-  size_t done = 0;
-  while (done < span) {
-    const ssize_t n =
-        pread(file.direct_fd, memory.data() + done, span - done, static_cast<off_t>(begin + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Status::FromErrno(errno, "read");
-    done += static_cast<size_t>(n);
-    // The end of the file, or the kernel stopped in between: whole blocks can be asked for again.
-    if (n == 0 || done % file.alignment != 0) break;
-  }
+  const auto got = PFS_TRY(ReadAt(file.direct_fd, begin, BlocksAround(file, offset, size), memory));
   const auto before = static_cast<size_t>(offset - begin);
-  if (done <= before) return std::span<const char>(memory.data(), 0);
-  return std::span<const char>(memory.data() + before, std::min(size, done - before));
+  if (got.size() <= before) return got.subspan(0, 0);
+  return got.subspan(before, std::min(size, got.size() - before));
 }
 
 Result<size_t> WriteAt(int fd, uint64_t offset, std::span<const char> bytes, int flags) {
@@ -138,10 +165,10 @@ Result<size_t> WriteDirect(const DataFile& file, uint64_t offset, std::span<cons
   const bool whole = offset % file.alignment == 0 && bytes.size() % file.alignment == 0;
   if (!whole) return WriteAt(file.fd, offset, bytes, flags);
   if (IsAligned(bytes.data())) return WriteAt(file.direct_fd, offset, bytes, flags);
-  const std::span<char> copy = ThreadMemory(bytes.size());
-  if (copy.empty()) return WriteAt(file.fd, offset, bytes, flags);
-  std::memcpy(copy.data(), bytes.data(), bytes.size());
-  return WriteAt(file.direct_fd, offset, copy, flags);
+  const TransferMemory copy(bytes.size());
+  if (copy.bytes().empty()) return WriteAt(file.fd, offset, bytes, flags);
+  std::memcpy(copy.bytes().data(), bytes.data(), bytes.size());
+  return WriteAt(file.direct_fd, offset, copy.bytes(), flags);
 }
 
 }  // namespace prefixfs

@@ -8,8 +8,7 @@
 //
 // Errors: kInvalid if direct I/O is refused although it was aligned (the caller can do without it),
 // else as Status::FromErrno says.
-// Threads: every call from any thread. Results of ReadDirect lie in the memory given, or in memory
-// of the calling thread that its next call overwrites.
+// Threads: every call from any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -37,10 +36,31 @@ Fd ReopenDirect(int fd);
 // Whether all of the range is in the page cache. False where the kernel (before 6.5) cannot say.
 bool IsCached(int fd, uint64_t offset, size_t size);
 
-// At most `size` bytes from `offset`, fewer only at the end of the file. `memory` is used if it is
-// aligned and has room for the whole blocks; it may be empty.
+// Memory for one transfer, aligned for direct I/O and lent from a pool: what was used last is used
+// next, while it is still in the processor's caches.
+class TransferMemory {
+ public:
+  explicit TransferMemory(size_t size);
+  ~TransferMemory();
+  TransferMemory(const TransferMemory&) = delete;
+  TransferMemory& operator=(const TransferMemory&) = delete;
+
+  std::span<char> bytes() const { return {start_, size_}; }  // empty above 6 MiB or without memory
+
+ private:
+  char* start_ = nullptr;
+  size_t size_;
+};
+
+// Bytes of the whole blocks around a range: the room that ReadDirect needs.
+size_t BlocksAround(const DataFile& file, uint64_t offset, size_t size);
+
+// At most `size` bytes from `offset`, fewer only at the end of the file. They are in `memory`,
+// which is aligned and has room for BlocksAround.
 Result<std::span<const char>> ReadDirect(const DataFile& file, uint64_t offset, size_t size,
                                          std::span<char> memory);
+// The same through one descriptor, as it is; `memory` need not be aligned and has room for `size`.
+Result<std::span<const char>> ReadAt(int fd, uint64_t offset, size_t size, std::span<char> memory);
 
 // Writes all of `bytes`, or as many as it could before an error: how many is the result, unless it
 // is none. `flags` are those of pwritev2 (RWF_DSYNC, RWF_SYNC).
