@@ -230,10 +230,12 @@ Status IndexImpl::Close() {
   }));
   PFS_TRY(env_->Sync());
   if (stale_) return Ok();
+  // Closed already, should reading a very large file take longer than this process is given.
+  // Without a digest the next start checks everything.
+  PFS_TRY(WriteIndexState(directory_.get(), {CurrentBootId(), true, {}}));
   Result<std::string> digest = DigestOfData(directory_.get());
-  // Without it the next start checks everything.
-  return WriteIndexState(directory_.get(),
-                         {CurrentBootId(), true, digest.ok() ? *digest : std::string()});
+  if (!digest.ok()) return Ok();
+  return WriteIndexState(directory_.get(), {CurrentBootId(), true, *digest});
 }
 
 uint64_t IndexImpl::AllocatedBytes() const {

@@ -274,7 +274,7 @@ def run(options):
         options.json.write_text(json.dumps({"sizes": options.sizes, "titles": scale.titles(), "results": results},
                                            indent=1) + "\n")
     if options.plot:
-        options.plot.write_text(scale_plot.draw(results, options.sizes, scale.titles(), LAYOUTS))
+        options.plot.write_text(scale_plot.draw(results, scale.titles(), LAYOUTS))
 
 
 def main(arguments):

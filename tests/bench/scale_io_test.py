@@ -61,7 +61,7 @@ class ScaleIoTest(unittest.TestCase):
         sizes = [1000, 10_000]
         titles = {"a": "access, us", "b": "unlink <b>, us", "c": "memory, MB"}
         results = {layout: {size: {"a": 40.0, "b": size / 10, "c": 1.0} for size in sizes} for layout in ("flat", "tree")}
-        svg = scale_plot.draw(results, sizes, titles, {"flat": "one", "tree": "many"})
+        svg = scale_plot.draw(results, titles, {"flat": "one", "tree": "many"})
         self.assertEqual(svg.count("<polyline"), 4)
         self.assertIn("unlink &lt;b&gt;", svg)
         self.assertNotIn("memory", svg)

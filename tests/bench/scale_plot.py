@@ -54,10 +54,11 @@ def panel(x_axis, y_axis, title, lines):
     return parts
 
 
-def draw(results, sizes, titles, layouts):
+def draw(results, titles, layouts):
     """`results`: layout -> size -> name -> value. Draws what is in microseconds."""
     names = [name for name, title in titles.items() if title.endswith(", us")]
-    values = [results[layout][size][name] for layout in results for size in sizes for name in names]
+    values = [figures[name] for by_size in results.values() for figures in by_size.values() for name in names]
+    sizes = sorted({size for by_size in results.values() for size in by_size})
     low, high = 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
     width = LEFT + len(results) * (PANEL_WIDTH + GAP) + LEGEND
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{TOP + PANEL_HEIGHT + 60}" '
@@ -67,7 +68,7 @@ def draw(results, sizes, titles, layouts):
         left = LEFT + number * (PANEL_WIDTH + GAP)
         x_axis = Axis(sizes[0], max(sizes[-1], sizes[0] * 10), left, left + PANEL_WIDTH)
         y_axis = Axis(low, high, TOP + PANEL_HEIGHT, TOP)
-        lines = [(colour, [(size, results[layout][size][name]) for size in sizes])
+        lines = [(colour, [(size, figures[name]) for size, figures in results[layout].items()])
                  for name, colour in zip(names, COLOURS)]
         parts += panel(x_axis, y_axis, layouts[layout], lines)
     for number, (name, colour) in enumerate(zip(names, COLOURS)):
