@@ -17,15 +17,23 @@ constexpr unsigned long kBackingClose = _IOW(229, 2, uint32_t);
 constexpr size_t kMaxDeferred = 4096;
 constexpr size_t kMaxNotices = 1024;
 constexpr uint32_t kMaxBackground = 256;
-constexpr uint32_t kMaxIo = 4 << 20;
+// A block of the usual odd sizes fits, and of larger ones several requests are served at once.
+constexpr uint32_t kMaxPages = 512;
 constexpr uint32_t kPage = 4096;
+constexpr char kPagesLimit[] = "/proc/sys/fs/fuse/max_pages_limit";
 
-// What the administrator lets one request carry (kernel 6.13 and later; 256 pages before).
-uint32_t LargestRequest() {
-  uint32_t pages = 256;
-  std::ifstream limit("/proc/sys/fs/fuse/max_pages_limit");
-  if (uint32_t value = 0; limit >> value) pages = value;
-  return std::clamp(pages, 32u, kMaxIo / kPage) * kPage;
+// What one request may carry, for which kernels from 6.13 on have a limit of the system's.
+uint32_t PagesLimit() {
+  std::ifstream file(kPagesLimit);
+  uint32_t pages = 0;
+  return file >> pages ? pages : 256;
+}
+
+// The kernel takes the limit over at the mount.
+void RaisePagesLimit() {
+  if (PagesLimit() >= kMaxPages) return;
+  std::ofstream file(kPagesLimit, std::ios::in | std::ios::out);
+  if (file << kMaxPages << std::flush) spdlog::info("{} is set to {}", kPagesLimit, kMaxPages);
 }
 
 // An operation as libfuse may call it: no exception goes up into C. A request that runs out of
@@ -48,6 +56,7 @@ Filesystem::Filesystem(Cache& cache, const std::string& mount_point)
       data_workers_(std::make_unique<WorkerPool>(cache.config().max_workers, kMaxDeferred)),
       notifier_(std::make_unique<WorkerPool>(1, kMaxNotices)) {
   cache_.SetListener(this);
+  RaisePagesLimit();
 }
 
 Filesystem::~Filesystem() {
@@ -91,7 +100,7 @@ void Filesystem::Init(fuse_conn_info* connection) {
   fuse_set_feature_flag(connection, FUSE_CAP_ASYNC_DIO);
   connection->max_background = kMaxBackground;
   connection->congestion_threshold = kMaxBackground / 4 * 3;
-  connection->max_write = LargestRequest();
+  connection->max_write = std::min(PagesLimit(), kMaxPages) * kPage;
   connection->max_readahead = connection->max_write;
   connection->time_gran = 1;
   connection->no_interrupt = 1;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kHugePage = 2 << 20;
 // The largest request of FUSE and a block on either side; only what is used of it is ever real.
-constexpr size_t kPooledBytes = 6 << 20;
+constexpr size_t kPooledBytes = 4 << 20;
 constexpr size_t kMaxPooled = 32;
 
 uint64_t RoundDown(uint64_t value, uint64_t to) { return value / to * to; }

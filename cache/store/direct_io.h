@@ -45,7 +45,7 @@ class TransferMemory {
   TransferMemory(const TransferMemory&) = delete;
   TransferMemory& operator=(const TransferMemory&) = delete;
 
-  std::span<char> bytes() const { return {start_, size_}; }  // empty above 6 MiB or without memory
+  std::span<char> bytes() const { return {start_, size_}; }  // empty above 4 MiB or without memory
 
  private:
   char* start_ = nullptr;
