@@ -5,7 +5,7 @@ import html
 import math
 
 PANEL_WIDTH, PANEL_HEIGHT = 430, 380
-LEFT, TOP, GAP, LEGEND = 60, 50, 70, 250
+LEFT, TOP, GAP, LEGEND = 60, 50, 70, 320
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#17becf")
 
 
