@@ -69,8 +69,9 @@ void Evictor::Run() {
   }
   for (auto& drive : drives_.drives()) {
     if (drive->failed()) continue;
-    if (const uint64_t files = drives_.MissingFiles(drive->slot()); files > 0) {
-      FreeFiles(files, drive->slot());
+    if (drives_.MissingFiles(drive->slot()) > 0) {
+      drives_.RefreshSpace();  // a block must not go for what somebody has removed meanwhile
+      FreeFiles(drives_.MissingFiles(drive->slot()), drive->slot());
       drives_.RefreshSpace();
     }
     const int64_t headroom =

@@ -223,7 +223,9 @@ Result<HandlePtr> Cache::OpenSealed(Ino ino, const Caller& caller, bool may_wait
       return Code::kStale;
     case Residents::Probe::kUnknown: {
       Result<Inode> inode = index_->Get(ino);
-      if (!inode.ok()) return FindReplaced([&] { return OpenReplaced(ino, caller); });
+      if (inode.status().Is(Code::kNotFound))
+        return FindReplaced([&] { return OpenReplaced(ino, caller); });
+      if (!inode.ok()) return inode.status();
       if (inode->IsDirectory()) return Code::kIsDirectory;
       if (inode->state == FileState::kPosix) return OpenPosix(*inode, O_RDONLY, caller);
       MutexLock lock(open_.mutex);
@@ -251,7 +253,8 @@ Result<HandlePtr> Cache::OpenSealed(Ino ino, const Caller& caller, bool may_wait
   Drive* drive = inode.ok() ? drives_->Find(inode->drive) : nullptr;
   if (drive == nullptr) {
     residents_->Close(ino);
-    return inode.ok() ? Code::kNotFound : Code::kStale;
+    if (inode.ok()) return Code::kNotFound;
+    return inode.status().Is(Code::kNotFound) ? Status(Code::kStale) : inode.status();
   }
   auto file = std::make_shared<File>(ino);
   file->inode = std::move(inode).value();

@@ -116,6 +116,13 @@ Status Serve(const MountOptions& options, Ready& ready) {
   return served.ok() ? closed : served;
 }
 
+// An exception that unwinds through C, as one in a call_once does, makes glibc load libgcc at that
+// moment; where it is for want of memory, that fails and ends the process. So it is loaded now.
+void LoadUnwinder() {
+  void* frame = nullptr;
+  (void)::backtrace(&frame, 1);
+}
+
 // What the system refuses while the daemon starts is an error like any other. Later on, requests
 // and background threads answer for themselves (cache/base/memory.h), and no thread is needed any
 // more.
@@ -136,6 +143,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "prefixfsd: %s\n", options.status().message().c_str());
     return kExitUsage;
   }
+  LoadUnwinder();
   Ready ready(options->ready_fd);
   Status status = StartLog(options->config);
   if (status.ok()) status = ServeWithin(*options, ready);

@@ -102,6 +102,11 @@ int WriteTxn::Commit() {
 Result<std::unique_ptr<LmdbEnv>> LmdbEnv::Open(const std::string& directory, uint64_t initial_map,
                                                uint64_t max_map) {
   std::unique_ptr<LmdbEnv> env(new LmdbEnv);
+  {
+    // A destructor gives transactions back, and must not need memory for it.
+    MutexLock lock(env->pool_mutex_);
+    env->pool_.reserve(kMaxReaders);
+  }
   env->max_map_ = RoundUp(max_map);
   env->map_bytes_ = FirstMap(directory, initial_map, max_map);
   int rc = mdb_env_create(&env->env_);
