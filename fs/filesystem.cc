@@ -29,13 +29,6 @@ uint32_t PagesLimit() {
   return file >> pages ? pages : 256;
 }
 
-// The kernel takes the limit over at the mount.
-void RaisePagesLimit() {
-  if (PagesLimit() >= kMaxPages) return;
-  std::ofstream file(kPagesLimit, std::ios::in | std::ios::out);
-  if (file << kMaxPages << std::flush) spdlog::info("{} is set to {}", kPagesLimit, kMaxPages);
-}
-
 // An operation as libfuse may call it: no exception goes up into C. A request that runs out of
 // memory is answered ENOMEM by its Request.
 template <auto kOperation>
@@ -56,7 +49,6 @@ Filesystem::Filesystem(Cache& cache, const std::string& mount_point)
       data_workers_(std::make_unique<WorkerPool>(cache.config().max_workers, kMaxDeferred)),
       notifier_(std::make_unique<WorkerPool>(1, kMaxNotices)) {
   cache_.SetListener(this);
-  RaisePagesLimit();
 }
 
 Filesystem::~Filesystem() {

@@ -79,14 +79,6 @@ void RaiseDescriptorLimit() {
   spdlog::info("at most {} open files ({} before)", limit.rlim_cur, before);
 }
 
-// An exception that passes a frame of the C library (pthread_once) makes that load the unwinder,
-// and abort if it cannot. When memory is short, which such an exception mostly says, it is too
-// late.
-void LoadUnwinder() {
-  void* frame;
-  (void)::backtrace(&frame, 1);
-}
-
 // DIR/daemon.pid: for `prefixfs umount` and for the message of a second daemon on the same
 // directory.
 class PidFile {
@@ -102,7 +94,6 @@ class PidFile {
 
 Status Serve(const MountOptions& options, Ready& ready) {
   RaiseDescriptorLimit();
-  LoadUnwinder();
   ::umask(0);
   std::unique_ptr<Cache> cache = PFS_TRY(Cache::Open(options.config));
   PidFile pid(options.config.nvme.front());
