@@ -65,6 +65,7 @@ class Unmount {
       : mount_(std::move(mount)),
         wait_ms_(wait_ms),
         force_(force),
+        connection_(FuseConnection::Of(mount_)),
         daemon_(DaemonProcess::Find(mount_.source)) {}
 
   Status Run() {
@@ -113,7 +114,7 @@ class Unmount {
   }
 
   Status Abort() {
-    const Status aborted = AbortConnection(mount_);
+    const Status aborted = connection_.ok() ? connection_->Abort() : connection_.status();
     // Ending the daemon closes its end of the connection, which aborts it too.
     if (!aborted.ok() && !aborted.Is(Code::kNotFound)) {
       Say(aborted.message());
@@ -143,7 +144,7 @@ class Unmount {
     if (!daemon_) return Ok();
     if (!daemon_->Stopped() && daemon_->WaitExit(timeout_ms)) return Ok();
     const std::string name = "prefixfsd (pid " + std::to_string(daemon_->pid()) + ")";
-    if (AbortConnection(mount_).ok() && !daemon_->Stopped() &&
+    if (connection_.ok() && connection_->Abort().ok() && !daemon_->Stopped() &&
         daemon_->WaitExit(kAbortedExitTimeoutMs)) {
       return Ok();
     }
@@ -180,6 +181,7 @@ class Unmount {
   const Mount mount_;
   const int64_t wait_ms_;
   const bool force_;
+  const Result<FuseConnection> connection_;
   const std::optional<DaemonProcess> daemon_;
 };
 

@@ -4,10 +4,9 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
-
-#include "cache/base/fd.h"
 
 namespace prefixfs {
 namespace {
@@ -26,13 +25,23 @@ Status MountControl() {
 
 }  // namespace
 
-Status AbortConnection(const Mount& mount) {
+Result<FuseConnection> FuseConnection::Of(const Mount& mount) {
   PFS_TRY(MountControl());
   // The connection's name is the device number, which for FUSE (major 0) is the minor.
   const std::string path = std::string(kConnections) + "/" + std::to_string(mount.minor) + "/abort";
-  const Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file.valid()) return Status::FromErrno(errno, path);
-  if (::write(file.get(), "1", 1) != 1) return Status::FromErrno(errno, path);
+  // Still mounted, so the number has been this mount's all the time.
+  const auto mounts = PFS_TRY(ReadMounts());
+  const bool there = std::any_of(mounts.begin(), mounts.end(), [&](const Mount& other) {
+    return other.id == mount.id && other.point == mount.point && other.SameFilesystem(mount);
+  });
+  if (!there) return Status(Code::kNotFound, mount.point + ": is not mounted any more");
+  return FuseConnection(std::move(file));
+}
+
+Status FuseConnection::Abort() const {
+  if (::write(abort_.get(), "1", 1) != 1) return Status::FromErrno(errno, kConnections);
   return Ok();
 }
 

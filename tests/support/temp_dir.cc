@@ -14,6 +14,7 @@
 #include <sstream>
 #include <vector>
 
+#include "cache/base/fd.h"
 #include "tests/support/fail.h"
 
 namespace prefixfs::support {
@@ -50,13 +51,18 @@ bool IsBelow(const std::string& path, const std::string& top) {
   return path == top || path.starts_with(top + "/");
 }
 
-void AbortDevice(const std::string& device) {
-  const std::string minor = device.substr(device.find(':') + 1);
+// Only if the mount is still there once its connection is open: the kernel gives the number of one
+// that has gone to the next, which is another test's.
+void AbortFuseMount(const MountLine& line) {
+  const std::string minor = line.device.substr(line.device.find(':') + 1);
   if (access("/sys/fs/fuse/connections/.", F_OK) != 0) return;
   if (stdfs::is_empty("/sys/fs/fuse/connections")) {
     mount("fusectl", "/sys/fs/fuse/connections", "fusectl", 0, nullptr);
   }
-  std::ofstream("/sys/fs/fuse/connections/" + minor + "/abort") << "1";
+  const Fd fd(open(("/sys/fs/fuse/connections/" + minor + "/abort").c_str(), O_WRONLY | O_CLOEXEC));
+  for (const MountLine& now : ReadMounts()) {
+    if (now.path == line.path && now.device == line.device) return (void)!write(fd.get(), "1", 1);
+  }
 }
 
 void DetachLoopsOf(const std::string& directory) {
@@ -91,7 +97,7 @@ void SweepLeftovers() {
 
 void AbortFuse(const std::string& mount) {
   for (const MountLine& line : ReadMounts()) {
-    if (line.path == mount && line.type.starts_with("fuse.")) AbortDevice(line.device);
+    if (line.path == mount && line.type.starts_with("fuse.")) AbortFuseMount(line);
   }
 }
 
@@ -106,7 +112,7 @@ void UnmountTree(const std::string& path) {
   const std::vector<MountLine> mounts = ReadMounts();
   for (auto line = mounts.rbegin(); line != mounts.rend(); ++line) {
     if (!IsBelow(line->path, path)) continue;
-    if (line->type.starts_with("fuse.")) AbortDevice(line->device);
+    if (line->type.starts_with("fuse.")) AbortFuseMount(*line);
     if (umount2(line->path.c_str(), 0) != 0) umount2(line->path.c_str(), MNT_DETACH);
   }
 }
