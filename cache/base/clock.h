@@ -41,8 +41,12 @@ constexpr int64_t kNsPerSecond = 1'000'000'000;
 // Also of times before 1970, whose nanoseconds still count upwards.
 inline timespec ToTimespec(int64_t ns) {
   int64_t seconds = ns / kNsPerSecond;
-  if (ns % kNsPerSecond < 0) --seconds;
-  return {static_cast<time_t>(seconds), static_cast<long>(ns - seconds * kNsPerSecond)};
+  int64_t rest = ns % kNsPerSecond;
+  if (rest < 0) {
+    --seconds;
+    rest += kNsPerSecond;
+  }
+  return {static_cast<time_t>(seconds), static_cast<long>(rest)};
 }
 
 }  // namespace prefixfs
