@@ -43,7 +43,7 @@ Result<DriveSpace> Drive::Space() {
   }
   DriveSpace space;
   space.total_bytes = static_cast<uint64_t>(fs.f_blocks) * fs.f_frsize;
-  space.free_bytes = static_cast<uint64_t>(fs.f_bfree) * fs.f_frsize;
+  space.free_bytes = static_cast<uint64_t>(fs.f_bavail) * fs.f_frsize;
   space.total_files = fs.f_files;
   space.free_files = fs.f_ffree;
   space.fs_id = st.st_dev;

@@ -30,7 +30,7 @@ namespace prefixfs {
 
 struct DriveSpace {
   uint64_t total_bytes = 0;
-  uint64_t free_bytes = 0;   // available to root
+  uint64_t free_bytes = 0;   // available to all, so without what ext4 keeps for root
   uint64_t total_files = 0;  // inodes; 0 if the filesystem makes them as it needs them
   uint64_t free_files = 0;
   uint64_t fs_id = 0;  // st_dev: two drives on one filesystem share its space

@@ -180,14 +180,15 @@ TEST_F(Budget, ABlockFileThatCannotBeDeletedNeverStopsTheEvictor) {
   }
   ASSERT_FALSE(backing.empty());
   const Fd fd(open(backing.c_str(), O_RDONLY | O_CLOEXEC));
-  int flags = FS_IMMUTABLE_FL;
+  int before = 0;
+  ASSERT_EQ(ioctl(fd.get(), FS_IOC_GETFLAGS, &before), 0) << strerrordesc_np(errno);
+  int flags = before | FS_IMMUTABLE_FL;
   ASSERT_EQ(ioctl(fd.get(), FS_IOC_SETFLAGS, &flags), 0) << strerrordesc_np(errno);
   EXPECT_NO_THROW(WriteBlocks(1, 1001));
   EXPECT_GT(mount_->Stat("evicted_blocks"), 100u);
   EXPECT_GT(blocks::CountRight(root(), 1, 1001, kBlock), 200u);
   EXPECT_LE(mount_->TierUsage(), kCapacity + kSlack);
-  flags = 0;
-  ASSERT_EQ(ioctl(fd.get(), FS_IOC_SETFLAGS, &flags), 0);
+  ASSERT_EQ(ioctl(fd.get(), FS_IOC_SETFLAGS, &before), 0);
 }
 
 TEST_F(Budget, OpenBlocksAreNeverEvicted) {

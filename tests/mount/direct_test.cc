@@ -116,7 +116,8 @@ class Direct : public ::testing::TestWithParam<Drive> {
         Mounts()[GetParam().filesystem + std::to_string(GetParam().sector)];
     if (!mount) {
       mount = std::make_unique<Mount>(
-          MountOptions{.sector_bytes = sector(),
+          MountOptions{.filesystem = NativeMode() ? "xfs" : GetParam().filesystem,
+                       .sector_bytes = sector(),
                        .set = {"namespace.any.o_direct=any", "namespace.native.o_direct=native"}});
     }
     mount_ = mount.get();

@@ -55,9 +55,9 @@ constexpr KnownDifference kKnown[] = {
     {"processes.record_locks", "SetLock(fd, F_SETLK, F_WRLCK, 0, 10) #2", "EAGAIN", "0", kBlocks,
      "versions"},
 
-    {"permissions.setuid", "ModeOf(\"own\") #3", "493", "2541", kEverywhere, "set_id"},
-    {"permissions.setuid", "ModeOf(\"own\") #4", "493", "2541", kEverywhere, "set_id"},
-    {"permissions.setuid", "ModeOf(\"f\") #2", "511", "3583", kEverywhere, "set_id"},
+    {"permissions.setuid", "ModeOf(\"own\") #3", "493", "2541", kEverywhere, "set_id", true},
+    {"permissions.setuid", "ModeOf(\"own\") #4", "493", "2541", kEverywhere, "set_id", true},
+    {"permissions.setuid", "ModeOf(\"f\") #2", "511", "3583", kEverywhere, "set_id", true},
 
     {"names.special", "mknod(\"null\", S_IFCHR | 0666, makedev(1, 3))", "0", "EPERM", kEverywhere,
      "devices"},

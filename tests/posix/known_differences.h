@@ -28,6 +28,7 @@ struct KnownDifference {
   std::string_view mount;
   unsigned where;
   std::string_view reason;  // the name of one of the reasons
+  bool sometimes = false;   // the native answer is possible too
 };
 
 struct Reason {

@@ -70,7 +70,7 @@ void AddDirectoryCases(Cases& cases);
 constexpr uid_t kNobody = 65534;
 
 // Small things that cases need.
-char* Nowhere();  // an address that nothing is at
+char* Nowhere();                                       // an address that nothing is at
 std::string Errno();                                   // the name of errno
 void Put(const char* path, std::string_view content);  // made anew; throws
 std::string Get(const char* path);                     // the content, or the name of errno

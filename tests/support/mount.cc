@@ -29,7 +29,13 @@ bool ServedMode() {
   const std::string passthrough = FromEnvironment("PREFIXFS_TEST_PASSTHROUGH", "");
   return passthrough == "off" || passthrough == "absent";
 }
-bool DevFuseMode() { return FromEnvironment("PREFIXFS_TEST_IO_URING", "") == "off"; }
+bool DevFuseMode() {
+#ifdef __SANITIZE_THREAD__
+  return true;
+#else
+  return FromEnvironment("PREFIXFS_TEST_IO_URING", "") == "off";
+#endif
+}
 std::string DefaultFilesystem() { return FromEnvironment("PREFIXFS_TEST_FILESYSTEM", "xfs"); }
 
 std::string ToolPath(const std::string& name) {

@@ -24,6 +24,8 @@ bool NativeMode();
 // `off` tells the mount, `absent` says that the kernel has none.
 bool ServedMode();
 // PREFIXFS_TEST_IO_URING=off: every mount reads its requests from /dev/fuse, as before Linux 6.14.
+// So does a build with ThreadSanitizer, which cannot see that the kernel orders what one ring
+// thread does before a reply and another after the request that follows.
 bool DevFuseMode();
 // PREFIXFS_TEST_FILESYSTEM, or xfs: what the drives of a test are that asks for none itself.
 std::string DefaultFilesystem();
