@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs what PrefixFS needs to build and test on Debian, and makes sure of a libfuse that is new enough.
 #
-#   sudo packaging/install-deps.sh [--no-test]
+#   sudo packaging/install-deps.sh [--no-test | --full]
+#
+# Without an option also what the tests need; --full adds what only `tests/run.sh --full` does.
 #
 # libfuse >= 3.18.3 is taken from the system if it is there. Otherwise it is built from the distribution's own
 # source package (the rolling suite of the mirror this machine already uses) as a static library under
@@ -33,8 +35,8 @@ build_packages=(
 test_packages=(
   libbenchmark-dev xfsprogs e2fsprogs attr fio stress-ng kmod util-linux
   clang lld libclang-rt-14-dev llvm clang-format procps
-  qemu-system-x86 seabios busybox-static cpio # tests on another kernel
 )
+full_packages=(qemu-system-x86 seabios busybox-static cpio) # tests on another kernel
 
 # Prints those of its arguments that are not installed.
 missing_packages() {
@@ -46,6 +48,7 @@ missing_packages() {
 install_packages() {
   local want=("${build_packages[@]}") missing
   [ "${1:-}" = --no-test ] || want+=("${test_packages[@]}")
+  [ "${1:-}" != --full ] || want+=("${full_packages[@]}")
   mapfile -t missing < <(missing_packages "${want[@]}")
   [ ${#missing[@]} -gt 0 ] || return 0
   [ "$(id -u)" = 0 ] || die "run as root to install: ${missing[*]}"
@@ -116,8 +119,8 @@ build_libfuse() {
 }
 
 case ${1:-} in
-  '' | --no-test) ;;
-  *) die "usage: install-deps.sh [--no-test]" ;;
+  '' | --no-test | --full) ;;
+  *) die "usage: install-deps.sh [--no-test | --full]" ;;
 esac
 command -v dpkg-query >/dev/null || die "this script knows Debian only; README.md lists what is needed elsewhere"
 

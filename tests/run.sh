@@ -123,7 +123,9 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
 
 started=$SECONDS
 check_machine
-"$top/packaging/install-deps.sh" || die "the dependencies are not there"
+extra=()
+[ "$full" = no ] || extra=(--full)
+"$top/packaging/install-deps.sh" "${extra[@]}" || die "the dependencies are not there"
 report_strays
 rm -f "$top"/build/*/Testing/*.xml
 

@@ -318,27 +318,30 @@ def check_machine(options):
         raise BenchError(f"{options.build}/tests/bench/bench_io is not built; run tests/bench/run.sh")
 
 
-def main(arguments):
-    options = parse_options(arguments)
+def run(options):
+    check_machine(options)
+    with contextlib.ExitStack() as stack:
+        work = pathlib.Path(stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="prefixfs-test-bench-", dir=MEMORY)))
+        backing, description = stack.enter_context(xfs_in_memory(work, options.image_size, options.sector_size))
+        for systems, only in ((SYSTEMS, options.measure), (SERVED, options.measure or SERVED_MEASURES)):
+            compare(systems, only, options, work, backing, description)
+
+
+def run_program(name, work, options):
+    """Exit status of a benchmark whose errors are for its user, and which cleans up however it is stopped."""
     options.build = options.build.resolve()
-    # So that a stop from outside cleans up like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        check_machine(options)
-        with contextlib.ExitStack() as stack:
-            work = pathlib.Path(stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="prefixfs-test-bench-", dir=MEMORY)))
-            backing, description = stack.enter_context(xfs_in_memory(work, options.image_size, options.sector_size))
-            for systems, only in ((SYSTEMS, options.measure), (SERVED, options.measure or SERVED_MEASURES)):
-                compare(systems, only, options, work, backing, description)
+        work(options)
     except BenchError as error:
-        print(f"bench: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("bench: stopped", file=sys.stderr)
+        print(f"{name}: stopped", file=sys.stderr)
         return 130
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_program("bench", run, parse_options(sys.argv[1:])))

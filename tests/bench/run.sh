@@ -1,13 +1,23 @@
 #!/usr/bin/env bash
-# Prints one table, side by side from one run: native XFS, libfuse's passthrough_hp and PrefixFS.
+# Prints tables, side by side from one run.
 #
 #   sudo tests/bench/run.sh [--rounds N] [--set KEY=VALUE]... [--no-build] [--help]
+#   sudo tests/bench/run.sh scale [--sizes 1000,10000] [--layout flat] [--no-build] [--help]
 #
-# Builds what it needs of the preset release, then hands over to bench.py, which knows all options.
+# The first: native XFS, libfuse's passthrough_hp and PrefixFS (bench.py). The second: how the cost of each operation,
+# memory and start grow from a thousand to a million blocks (scale.py); with a million in both layouts it takes about
+# half an hour and 10 GiB of memory. Builds what that needs of the preset release; the programs know all options.
 set -euo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
 readonly top
+
+what=bench
+if [ "${1:-}" = scale ]; then
+  what=scale
+  shift
+fi
+readonly what
 
 build=yes
 for argument in "$@"; do
@@ -19,6 +29,6 @@ done
 if [ "$build" = yes ]; then
   "$top/packaging/install-deps.sh"
   (cd "$top" && cmake --preset release >/dev/null)
-  cmake --build "$top/build/release" --target bench_io prefixfs prefixfsd >&2
+  cmake --build "$top/build/release" --target "${what}_io" prefixfs prefixfsd >&2
 fi
-exec python3 "$top/tests/bench/bench.py" "$@"
+exec python3 "$top/tests/bench/$what.py" "$@"

@@ -253,13 +253,15 @@ def parse_options(arguments):
     parser.add_argument("--memory", type=pathlib.Path, default=bench.MEMORY, help="where the XFS's image goes")
     parser.add_argument("--build", type=pathlib.Path, default=bench.TOP / "build/release", help="build directory")
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="the CPU of the measures")
-    parser.add_argument("--no-build", action="store_true", help="take what is built (read by scale.sh)")
+    parser.add_argument("--no-build", action="store_true", help="take what is built (read by run.sh)")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures here")
     parser.add_argument("--plot", type=pathlib.Path, help="write the plot here (SVG)")
     return parser.parse_args(arguments)
 
 
 def run(options):
+    if os.geteuid() != 0:
+        raise bench.BenchError("run as root: it mounts filesystems")
     scale = Scale(options)
     layouts = options.layout or list(LAYOUTS)
     with tempfile.TemporaryDirectory(prefix="prefixfs-scale-", dir=options.memory) as work:
@@ -277,22 +279,5 @@ def run(options):
         options.plot.write_text(scale_plot.draw(results, scale.titles(), LAYOUTS))
 
 
-def main(arguments):
-    options = parse_options(arguments)
-    options.build = options.build.resolve()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        if os.geteuid() != 0:
-            raise bench.BenchError("run as root: it mounts filesystems")
-        run(options)
-    except bench.BenchError as error:
-        print(f"scale: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("scale: stopped", file=sys.stderr)
-        return 130
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(bench.run_program("scale", run, parse_options(sys.argv[1:])))
