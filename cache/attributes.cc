@@ -52,7 +52,11 @@ Result<Entry> Cache::GetAttributes(Ino ino, const Handle* handle) {
       return it == lingering_.end() ? Result<Inode>(Code::kNotFound) : it->second.inode;
     });
   }
-  if (found.status().Is(Code::kNotFound)) return GoneEntry(ino);
+  if (found.status().Is(Code::kNotFound)) {
+    Result<Entry> gone = GoneEntry(ino);
+    // Nobody has it open: its name may be of another by now.
+    return gone.status().Is(Code::kNotFound) ? Status(Code::kStale) : gone;
+  }
   const Inode inode = PFS_TRY(std::move(found));
   if (inode.IsFile() && residents_->Touch(ino) == Residents::Probe::kGone) return Code::kNotFound;
   Entry entry = MakeEntry(inode);
@@ -136,6 +140,7 @@ Result<Entry> Cache::SetSize(Ino ino, const Handle* handle, uint64_t size, const
       cut = PFS_TRY(Cut(file, handle, size, caller));
     }
     if (cut) {
+      EndSecondLook(caller);
       Entry entry = OpenEntry(file);
       Forget(file);
       return entry;
@@ -190,7 +195,14 @@ Result<std::string> Cache::ReadLink(Ino ino) {
 }
 
 Status Cache::WithXattrFd(Ino ino, const std::function<Status(int)>& use) {
-  if (FilePtr file = open_.Find(ino); file && !file->sealed()) return use(file->fd.get());
+  if (const FilePtr file = open_.Find(ino)) {
+    int fd = -1;
+    {
+      MutexLock lock(open_.mutex);
+      if (!file->sealed()) fd = file->fd.get();
+    }
+    if (fd >= 0) return use(fd);
+  }
   const Inode inode = PFS_TRY(index_->Get(ino));
   if (!inode.IsFile() && !inode.IsDirectory()) return Code::kDenied;
   Drive* drive = inode.IsFile() ? drives_->Find(inode.drive) : &drives_->first();

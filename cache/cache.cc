@@ -134,11 +134,13 @@ Status Cache::Close() {
   // Handles that never came back (the connection was aborted): visible files are kept, the rest are
   // torn.
   for (const FilePtr& file : open_.All()) {
+    bool sealed;
     {
       MutexLock lock(open_.mutex);
       file->readers = file->writers = 0;
+      sealed = file->sealed();
     }
-    if (!file->sealed()) {
+    if (!sealed) {
       MutexLock change(file->change);
       SettleWriter(file);
     }

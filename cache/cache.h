@@ -76,6 +76,7 @@ struct AttributeChange {
 struct DirectoryEntry {
   Entry entry;
   uint64_t cookie = 0;  // where the next List goes on
+  bool settled = true;  // false: its name may soon be of another file, so nobody should remember it
 };
 
 // Told, without locks held, what happens behind the kernel's back. Calls must return at once.
@@ -84,7 +85,8 @@ class CacheListener {
   virtual ~CacheListener() = default;
   // The inode has no name and no open handle: whatever is held for it can go.
   virtual void OnGone(Ino ino) = 0;
-  // A name the kernel may still believe in is absent now (a block failed its checksum).
+  // What the kernel may still believe of a name is over: its block failed its checksum, or another
+  // has taken it.
   virtual void OnInvalid(Ino parent, const std::string& name) = 0;
 };
 
@@ -223,6 +225,8 @@ class Cache {
   PathPolicy PolicyAt(const Inode& parent, const std::string& path, bool directory);
   Status RenamePublished(Ino parent, std::string_view name, Ino new_parent,
                          std::string_view new_name, unsigned flags);
+  bool IsSettled(const Inode& inode) const;
+  FilePtr OwnUnder(Ino parent, std::string_view name, const Caller& caller);
   Status PublishInPlace(Ino parent, std::string_view name, const Caller& caller);
   Status Exchange(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name);
   void Moved(const Inode& moved);
@@ -257,6 +261,11 @@ class Cache {
   void EndRetry(const Caller& caller);
   Result<Entry> LookupAgain(const Retry& retry, Ino parent, std::string_view name,
                             const Caller& caller, Result<Inode> found, double* negative_timeout_s);
+  bool IsSecondLook(const Caller& caller);
+  void ExpectSecondLook(const Caller& caller);
+  void EndSecondLook(const Caller& caller);
+  void NoteVersion(Ino ino);
+  Status ConfirmName(Ino parent, std::string_view name, const Caller& caller);
   Result<HandlePtr> OpenReplaced(Ino ino, const Caller& caller);
   Result<HandlePtr> OpenPosix(const Inode& inode, int flags, const Caller& caller,
                               bool remeasure = true);
@@ -371,12 +380,17 @@ class Cache {
   OpenFiles open_;
   bool index_rebuilt_ = false;
   std::atomic<bool> any_throttled_{false};
-  std::atomic<int> replacements_{0};    // under way
-  std::atomic<size_t> retry_count_{0};  // so that the common lookup takes no lock
+  std::atomic<int> replacements_{0};  // under way
+  // So that the common lookup, open and rename take no lock.
+  std::atomic<size_t> retry_count_{0};
+  std::atomic<size_t> second_look_count_{0};
+  std::atomic<size_t> unconfirmed_count_{0};
 
   Mutex header_turns_[64];  // by inode: headers are read from the index and written under it
   Mutex side_mutex_;        // the small tables below; innermost, never held over a call
   std::unordered_map<pid_t, Retry> retries_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_map<pid_t, int64_t> second_looks_ PFS_GUARDED_BY(side_mutex_);
+  Expiry unconfirmed_ PFS_GUARDED_BY(side_mutex_);  // versions whose name the kernel may have wrong
   std::unordered_map<Ino, int64_t> access_times_ PFS_GUARDED_BY(side_mutex_);
   std::vector<TrashEntry> trash_done_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, Lingering> lingering_ PFS_GUARDED_BY(side_mutex_);

@@ -49,6 +49,8 @@ class Expiry {
     }
     return expired;
   }
+  // It does not hold any more, and is not given out.
+  bool Drop(Ino ino) { return untils_.erase(ino) > 0; }
   size_t size() const { return untils_.size(); }
   size_t queued() const { return queue_.size(); }
 

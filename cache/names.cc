@@ -14,6 +14,10 @@ constexpr double kUnsealedTimeoutS = 0;
 // Of the attributes of a file that may be written: the kernel itself keeps the size, because every
 // write passes it. Without any, each open and each path would ask for them first.
 double WriterAttrTimeoutS(int64_t lease_ms) { return std::min(1.0, KernelTimeoutS(lease_ms)); }
+
+// A block that was just closed may be opened by its writer once more and become another file, while
+// the kernel still works off the list that it is in.
+constexpr int64_t kSettlingNs = 2 * kNsPerSecond;
 }  // namespace
 
 Status Cache::CheckName(Ino parent, std::string_view name) const {
@@ -220,6 +224,11 @@ Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
   return MakeEntry(inode);
 }
 
+bool Cache::IsSettled(const Inode& inode) const {
+  if (!inode.IsFile() || inode.state == FileState::kPosix) return true;
+  return inode.state == FileState::kSealed && clock_.WallNs() - inode.ctime_ns > kSettlingNs;
+}
+
 Result<std::vector<DirectoryEntry>> Cache::List(Ino parent, uint64_t cookie, size_t max,
                                                 const Caller& caller) {
   std::vector<DirectoryEntry> entries;
@@ -234,7 +243,7 @@ Result<std::vector<DirectoryEntry>> Cache::List(Ino parent, uint64_t cookie, siz
     }
     const bool listed = index_->Lookup(parent, name).ok();
     if (ChooseFor(caller, open_.Provisional(parent, name), listed) == file)
-      entries.push_back({OpenEntry(file), file->ino});
+      entries.push_back({OpenEntry(file), file->ino, false});
   }
   for (const Inode& inode : published) {
     const std::vector<FilePtr> candidates = open_.Provisional(parent, inode.name);
@@ -245,8 +254,8 @@ Result<std::vector<DirectoryEntry>> Cache::List(Ino parent, uint64_t cookie, siz
     }
     Result<Entry> entry = PublishedEntry(inode, caller);
     if (!entry.ok()) continue;
-    if (!candidates.empty()) entry->entry_timeout_s = 0;
-    entries.push_back({std::move(entry).value(), inode.ino});
+    const bool settled = candidates.empty() && IsSettled(inode);
+    entries.push_back({std::move(entry).value(), inode.ino, settled});
   }
   std::sort(entries.begin(), entries.end(),
             [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.cookie < b.cookie; });

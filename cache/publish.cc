@@ -116,6 +116,7 @@ Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bo
     file->base = 0;
   }
   Removed(removal, true);
+  if (base != 0) Tell([&](CacheListener& listener) { listener.OnInvalid(old_parent, old_name); });
   counters_.published.fetch_add(1, std::memory_order_relaxed);
   return Ok();
 }

@@ -11,14 +11,18 @@ Status Cache::Rename(Ino parent, std::string_view name, Ino new_parent, std::str
   PFS_TRY(CheckName(new_parent, new_name));
   if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) return Code::kInvalid;
   if (flags & RENAME_EXCHANGE) {
+    const Status one = ConfirmName(parent, name, caller);
+    const Status two = ConfirmName(new_parent, new_name, caller);
+    PFS_TRY(one.ok() ? two : one);
+    EndSecondLook(caller);
     // Renaming publishes, and here both are renamed.
     PFS_TRY(PublishInPlace(parent, name, caller));
     PFS_TRY(PublishInPlace(new_parent, new_name, caller));
     return Exchange(parent, name, new_parent, new_name);
   }
-  const std::vector<FilePtr> provisional = open_.Provisional(parent, name);
-  FilePtr own = ChooseFor(caller, provisional, index_->Lookup(parent, name).ok());
-  if (own) {
+  PFS_TRY(ConfirmName(parent, name, caller));
+  EndSecondLook(caller);
+  if (FilePtr own = OwnUnder(parent, name, caller)) {
     MutexLock change(own->change);
     bool still;
     uint32_t writers;
@@ -36,10 +40,13 @@ Status Cache::Rename(Ino parent, std::string_view name, Ino new_parent, std::str
   return RenamePublished(parent, name, new_parent, new_name, flags);
 }
 
-// Publishes what the caller is writing under that name, if anything.
+// What the caller is writing under that name; null if nothing.
+FilePtr Cache::OwnUnder(Ino parent, std::string_view name, const Caller& caller) {
+  return ChooseFor(caller, open_.Provisional(parent, name), index_->Lookup(parent, name).ok());
+}
+
 Status Cache::PublishInPlace(Ino parent, std::string_view name, const Caller& caller) {
-  FilePtr own =
-      ChooseFor(caller, open_.Provisional(parent, name), index_->Lookup(parent, name).ok());
+  FilePtr own = OwnUnder(parent, name, caller);
   if (!own) return Ok();
   MutexLock change(own->change);
   uint32_t writers;

@@ -1,5 +1,10 @@
 // Retry: the second look of a caller that was answered ESTALE.
 //
+// The kernel keeps what it was answered, and an answer may be older than it looks: a listing that
+// was made before a version took its base's name, and is worked off after, leaves the base under
+// that name until the answer's time is up. So whoever opens a replaced block, or renames a version,
+// has the kernel look the name up again.
+//
 // OPEN names an inode, not the name the client used, and the kernel looks that name up again only
 // once. By then it may stand for another file than the one the version was made of, when several
 // clients replace one name or rename a fixed temporary. So the thread is remembered, and its next
@@ -8,9 +13,11 @@
 
 namespace prefixfs {
 namespace {
-// The kernel comes back at once; these are for callers that do not.
+// The kernel comes back at once; these are for threads that do not.
 constexpr int64_t kRetryNs = kNsPerSecond;
 constexpr int64_t kSecondLookupNs = 20 * kNsPerMs;
+// However long a client that lists is held up.
+constexpr int64_t kUnconfirmedNs = 60 * kNsPerSecond;
 }  // namespace
 
 Status Cache::StaleFor(const Caller& caller, FilePtr version, bool truncate) {
@@ -47,6 +54,60 @@ void Cache::EndRetry(const Caller& caller) {
   MutexLock lock(side_mutex_);
   retries_.erase(caller.tid());
   retry_count_.store(retries_.size(), std::memory_order_release);
+}
+
+// Whether this thread was answered ESTALE in this call. The kernel looks a name up again only once,
+// so what it comes with then has to do, replaced or not. Threads that cannot be told apart get what
+// there is.
+bool Cache::IsSecondLook(const Caller& caller) {
+  if (caller.tid() == 0) return true;
+  if (second_look_count_.load(std::memory_order_acquire) == 0) return false;
+  MutexLock lock(side_mutex_);
+  const auto it = second_looks_.find(caller.tid());
+  return it != second_looks_.end() && it->second >= clock_.MonotonicNs();
+}
+
+void Cache::ExpectSecondLook(const Caller& caller) {
+  const int64_t now = clock_.MonotonicNs();
+  MutexLock lock(side_mutex_);
+  std::erase_if(second_looks_, [now](const auto& look) { return look.second < now; });
+  second_looks_[caller.tid()] = now + kRetryNs;
+  second_look_count_.store(second_looks_.size(), std::memory_order_release);
+}
+
+void Cache::EndSecondLook(const Caller& caller) {
+  if (second_look_count_.load(std::memory_order_acquire) == 0) return;
+  MutexLock lock(side_mutex_);
+  second_looks_.erase(caller.tid());
+  second_look_count_.store(second_looks_.size(), std::memory_order_release);
+}
+
+void Cache::NoteVersion(Ino ino) {
+  const int64_t now = clock_.MonotonicNs();
+  MutexLock lock(side_mutex_);
+  (void)unconfirmed_.TakeExpired(now);
+  unconfirmed_.Set(ino, now + kUnconfirmedNs);
+  unconfirmed_count_.store(unconfirmed_.size(), std::memory_order_release);
+}
+
+// kStale if a version has the name and is renamed for the first time: the kernel, which would move
+// whatever it has under the old name, looks that up again while nobody lists the directory.
+Status Cache::ConfirmName(Ino parent, std::string_view name, const Caller& caller) {
+  if (unconfirmed_count_.load(std::memory_order_acquire) == 0) return Ok();
+  Ino ino = 0;
+  if (const FilePtr own = OwnUnder(parent, name, caller)) {
+    ino = own->ino;
+  } else if (Result<Inode> published = index_->Lookup(parent, name); published.ok()) {
+    ino = published->ino;
+  }
+  {
+    MutexLock lock(side_mutex_);
+    if (!unconfirmed_.Drop(ino)) return Ok();
+    unconfirmed_count_.store(unconfirmed_.size(), std::memory_order_release);
+  }
+  if (IsSecondLook(caller)) return Ok();
+  ExpectSecondLook(caller);
+  return Code::kStale;
 }
 
 Result<Entry> Cache::LookupAgain(const Retry& retry, Ino parent, std::string_view name,

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "cache/base/descriptors.h"
@@ -12,6 +14,8 @@
 
 namespace prefixfs {
 namespace {
+
+constexpr int kSecondLookTries = 4;
 
 bool WantsWrite(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0; }
 
@@ -107,6 +111,7 @@ Status Cache::MakeVersion(const Inode& base, bool truncate, const Caller& caller
     open_.AddLocked(file);
     open_.AddProvisionalLocked(file);
   }
+  NoteVersion(file->ino);
   counters_.versions.fetch_add(1, std::memory_order_relaxed);
   if (made != nullptr) *made = file;
   return Ok();
@@ -119,6 +124,9 @@ Result<HandlePtr> Cache::Open(Ino ino, int flags, const Caller& caller, bool may
   if (handle.ok()) {
     counters_.opens.fetch_add(1, std::memory_order_relaxed);
     NoteAccess(ino);
+    EndSecondLook(caller);
+  } else if (handle.status().Is(Code::kStale)) {
+    ExpectSecondLook(caller);
   }
   return handle;
 }
@@ -213,7 +221,14 @@ Result<HandlePtr> Cache::OpenToRead(Ino ino, const Caller& caller, bool may_wait
     if (file && file->posix()) return Attach(file, true, caller);
     if (file && !file->sealed() && !file->nameless) return Attach(file, false, caller);
   }
-  return OpenSealed(ino, caller, may_wait);
+  Result<HandlePtr> handle = OpenSealed(ino, caller, may_wait);
+  // Also while it changes from one state to the next: the kernel does not come a third time.
+  for (int tries = 0; handle.status().Is(Code::kStale) && IsSecondLook(caller); ++tries) {
+    if (tries == kSecondLookTries) return Code::kNotFound;  // removed since the lookup
+    std::this_thread::sleep_for(std::chrono::microseconds(250));
+    handle = OpenSealed(ino, caller, may_wait);
+  }
+  return handle;
 }
 
 Result<HandlePtr> Cache::OpenSealed(Ino ino, const Caller& caller, bool may_wait) {
@@ -223,8 +238,10 @@ Result<HandlePtr> Cache::OpenSealed(Ino ino, const Caller& caller, bool may_wait
       return Code::kStale;
     case Residents::Probe::kUnknown: {
       Result<Inode> inode = index_->Get(ino);
-      if (inode.status().Is(Code::kNotFound))
+      if (inode.status().Is(Code::kNotFound)) {
+        if (!IsSecondLook(caller)) return Code::kStale;
         return FindReplaced([&] { return OpenReplaced(ino, caller); });
+      }
       if (!inode.ok()) return inode.status();
       if (inode->IsDirectory()) return Code::kIsDirectory;
       if (inode->state == FileState::kPosix) return OpenPosix(*inode, O_RDONLY, caller);

@@ -21,13 +21,14 @@ class Page {
   Page(fuse_req_t req, size_t size, bool plus) : req_(req), buffer_(size), plus_(plus) {}
 
   // False when the buffer is full.
-  bool Add(const char* name, const Entry& entry, uint64_t cookie) {
+  bool Add(const char* name, const Entry& entry, uint64_t cookie, bool settled = true) {
     char* at = buffer_.data() + used_;
     const size_t left = buffer_.size() - used_;
     size_t needed;
     if (plus_) {
       fuse_entry_param param = ToEntryParam(entry);
-      if (cookie <= kDotDotCookie) param.ino = 0;  // no lookup comes with "." and ".."
+      // Without a number the kernel lists the name and looks it up when it is used.
+      if (cookie <= kDotDotCookie || !settled) param.ino = 0;
       needed = fuse_add_direntry_plus(req_, at, left, name, &param, static_cast<off_t>(cookie));
     } else {
       const struct stat st = ToStat(entry.inode);
@@ -81,7 +82,8 @@ void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus) {
     }
     if (entries->empty()) break;
     for (const DirectoryEntry& entry : *entries) {
-      room = page.Add(entry.entry.inode.name.c_str(), entry.entry, entry.cookie + kShift);
+      room = page.Add(entry.entry.inode.name.c_str(), entry.entry, entry.cookie + kShift,
+                      entry.settled);
       if (!room) break;
       cookie = entry.cookie;
     }

@@ -139,6 +139,41 @@ TEST_F(CacheTest, ReplacedBlockIsReadableThroughItsHandleAndThenFreed) {
   EXPECT_LE(cache_->MakeReport().used, held - (1u << 20));
 }
 
+// The kernel, which may have the first file under that name still, is to look it up again.
+TEST_F(CacheTest, TheFirstRenameOfAVersionIsAnsweredStale) {
+  Put("a.tmp", "head"), Put("other", "x");
+  Result<HandlePtr> writer = Open("a.tmp", O_RDWR, Self());
+  ASSERT_TRUE(writer.ok());
+  WriteTo(**writer, " and tail", 4);
+  CloseFile(std::move(writer).value());
+  EXPECT_TRUE(cache_->Rename(kRootIno, "other", kRootIno, "b", 0, Self()).ok());
+  EXPECT_TRUE(cache_->Rename(kRootIno, "a.tmp", kRootIno, "a", 0, Self()).Is(Code::kStale));
+  EXPECT_TRUE(cache_->Rename(kRootIno, "a.tmp", kRootIno, "a", 0, Self()).ok());
+  EXPECT_EQ(Read("a"), "head and tail");
+  EXPECT_TRUE(cache_->Rename(kRootIno, "a", kRootIno, "c", 0, Self()).ok());
+}
+
+TEST_F(CacheTest, AReplacedBlockIsOpenedOnlyByWhoLookedTwice) {
+  Put("a", "old"), Put("b", "new");
+  const Ino old = Find("a", Self());
+  ASSERT_TRUE(cache_->Rename(kRootIno, "b", kRootIno, "a", 0, Self()).ok());
+  EXPECT_TRUE(cache_->Open(old, O_RDONLY, Self(), true).status().Is(Code::kStale));
+  Result<HandlePtr> second = cache_->Open(old, O_RDONLY, Self(), true);
+  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  EXPECT_EQ(ContentOf(**second), "old");
+  cache_->Release(std::move(second).value());
+}
+
+TEST_F(CacheTest, AListSaysWhichNamesAreNotSettled) {
+  Put("new", "x");
+  const Result<std::vector<DirectoryEntry>> entries = cache_->List(kRootIno, 0, 10, Stranger());
+  ASSERT_TRUE(entries.ok());
+  ASSERT_EQ(entries->size(), 1u);
+  EXPECT_FALSE(entries->front().settled);
+  ::sleep(3);
+  EXPECT_TRUE(cache_->List(kRootIno, 0, 10, Stranger())->front().settled);
+}
+
 TEST_F(CacheTest, RenameFlags) {
   Put("a", "1"), Put("b", "2");
   EXPECT_TRUE(

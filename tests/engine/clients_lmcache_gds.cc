@@ -134,9 +134,9 @@ std::optional<Buffer> GdsRead(const Place& place, const Key& key, uint64_t size)
   const uint64_t whole = size / 4096 * 4096;
   PreadLoop(*direct, buffer.span().subspan(0, whole), 0, path);
   if (whole == size) return buffer;
-  auto buffered = OpenIfThere(path, O_RDONLY);
-  if (!buffered) return std::nullopt;
-  PreadLoop(*buffered, buffer.span().subspan(whole), whole, path);
+  // Of the same file, whatever has the name by now.
+  const Fd buffered = Open("/proc/self/fd/" + std::to_string(direct->get()), O_RDONLY);
+  PreadLoop(buffered, buffer.span().subspan(whole), whole, path);
   return buffer;
 }
 

@@ -1,12 +1,16 @@
 // Opening a sealed block for writing: its readers keep what they opened, and the new bytes come
 // whole at close.
+#include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <memory>
+#include <optional>
 
 #include "cache/base/fd.h"
 #include "tests/support/child.h"
@@ -118,6 +122,83 @@ TEST_F(Version, ReadersSeeTheOldBytesUntilTheWriterClosesAndTheNewOnesAfter) {
   Buffer data(kSize);
   ASSERT_EQ(pread(held.get(), data.data(), kSize, 0), static_cast<ssize_t>(kSize));
   EXPECT_EQ(Verify(data, 1, kSize), "") << "a reader's handle changed under it";
+}
+
+// Somebody lists a directory all the time. The longer the answer, the longer the kernel works it
+// off, and until then it can be older than what was looked up since.
+class VersionWhileListed : public Version {
+ protected:
+  void SetUp() override {
+    Version::SetUp();
+    if (IsSkipped()) return;
+    directory_ = mount_->path() + "/d";
+    ASSERT_EQ(mkdir(directory_.c_str(), 0755), 0);
+    RunInProcess([&] {
+      for (int i = 0; i < 100; ++i)
+        WriteFile(directory_ + "/other" + std::to_string(i), Pattern(1, 1));
+    });
+    lister_.emplace([this] {
+      while (!stop_->load()) List();
+    });
+  }
+  void TearDown() override {
+    stop_->store(true);
+    if (!lister_) return;
+    EXPECT_NO_THROW(lister_->Join());
+  }
+
+  void List() const {
+    DIR* stream = opendir(directory_.c_str());
+    if (stream == nullptr) Fail("opendir " + directory_);
+    while (readdir(stream) != nullptr) {
+    }
+    closedir(stream);
+  }
+
+  void WriteHead(const std::string& name) const { WriteFile(name, Pattern(kHead, 1)); }
+  void Append(const std::string& name) const {
+    Fd fd(Sys(open(name.c_str(), O_RDWR | O_CLOEXEC), "open " + name));
+    Put(fd, Pattern(kHead, 2), kHead);
+    Sys(close(fd.Release()), "close");
+  }
+  static void CheckBoth(const std::string& name) {
+    struct stat status {};
+    Sys(stat(name.c_str(), &status), "stat " + name);
+    Check(status.st_size == 2 * kHead,
+          name + ": stat gives " + std::to_string(status.st_size) + " bytes");
+    const size_t read = ReadFile(name).size();
+    Check(read == 2 * kHead, name + ": " + std::to_string(read) + " bytes can be read");
+  }
+
+  static constexpr int kHead = 4096;
+  static constexpr int kRounds = 1500;
+  std::string directory_;
+  Shared<std::atomic<bool>> stop_;
+  std::optional<Child> lister_;
+};
+
+TEST_F(VersionWhileListed, ARenameTakesAlongWhatWasWrittenLast) {
+  RunInProcess([&] {
+    for (int round = 0; round < kRounds; ++round) {
+      const std::string name = directory_ + "/" + std::to_string(round % 8);
+      const std::string temp = name + ".tmp" + std::to_string(round);
+      WriteHead(temp);
+      Append(temp);
+      Sys(rename(temp.c_str(), name.c_str()), "rename " + temp);
+      CheckBoth(name);
+    }
+  });
+}
+
+TEST_F(VersionWhileListed, ANameIsOfWhatWasWrittenLast) {
+  RunInProcess([&] {
+    for (int round = 0; round < kRounds; ++round) {
+      const std::string name = directory_ + "/" + std::to_string(round);
+      WriteHead(name);
+      Append(name);
+      CheckBoth(name);
+    }
+  });
 }
 
 TEST_F(Version, TheWriterItselfReadsWhatItWrote) {
