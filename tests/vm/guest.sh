@@ -4,8 +4,13 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/r
 mkdir -p /dev/pts /dev/shm /lib/modules
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
-# Of its own: what the host's tests have mounted below /tmp is none of ours.
+# Of its own: what the host's tests have mounted below /tmp is none of ours. But the tree may lie there.
+top=$(cat /run/vm/top)
+mkdir -p /run/top
+mount --bind "$top" /run/top
 mount -t tmpfs tmpfs /tmp
+mkdir -p "$top"
+mount --bind /run/top "$top"
 [ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,ro,cache=loose modules /lib/modules
 for module in fuse loop xfs ext4; do modprobe "$module" || echo "modprobe $module failed"; done

@@ -89,6 +89,7 @@ machine=
 trap '[ -z "$machine" ] || kill "$machine" 2>/dev/null || true; rm -rf "$control"' EXIT
 trap 'exit 143' TERM INT
 printf '%q ' "$@" >"$control/command"
+printf '%s' "$top" >"$control/top"
 cp "$here/guest.sh" "$control/guest.sh"
 : >"$control/output"
 
