@@ -249,7 +249,8 @@ def print_table(bench, description, absent):
         rows.append([title, unit, *cells_of(bench, measure, unit)])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     print(f"{time.strftime('%Y-%m-%d')}, kernel {platform.release()}, {os.cpu_count()} CPUs ({cpu_model()}), "
-          f"{description}, medians of {bench.options.rounds} rounds, one thread pinned to CPU {bench.options.cpu}.")
+          f"{description}, medians of {bench.options.rounds} rounds, the thread pinned to CPU {bench.options.cpu} "
+          "(a second to the next).")
     print(f"In brackets: how it compares with {bench.base}, 1.00x is as fast.\n")
     for number, row in enumerate(rows):
         cells = [row[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(row[1:], widths[1:])]

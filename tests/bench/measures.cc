@@ -1,16 +1,19 @@
 #include "tests/bench/measures.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <barrier>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "cache/base/fd.h"
 
@@ -104,28 +107,51 @@ double MedianUs(int samples, Operation operation) {
   return *middle;
 }
 
-double ReadPieces(const Options& o, int flags) {
-  Buffer buffer = MakeBuffer(kPiece);
-  Fd fd = Open(BigFile(o), O_RDONLY | flags);
-  const auto pass = [&] {
-    for (uint64_t at = 0; at < o.big_bytes; at += kPiece) {
-      errno = EIO;
-      if (::pread(fd.get(), buffer.get(), kPiece, static_cast<off_t>(at)) != ssize_t{kPiece})
-        Die("read " + BigFile(o));
-    }
-  };
-  pass();  // the first fills the page cache; for O_DIRECT it only warms the code
-  const double start = Now();
-  for (int i = 0; i < o.passes; ++i) pass();
-  return static_cast<double>(o.big_bytes) * o.passes / kGiB / (Now() - start);
+void PassOver(const Options& o, int fd, char* buffer) {
+  for (uint64_t at = 0; at < o.big_bytes; at += kPiece) {
+    errno = EIO;
+    if (::pread(fd, buffer, kPiece, static_cast<off_t>(at)) != ssize_t{kPiece})
+      Die("read " + BigFile(o));
+  }
 }
 
-double ReadHot(const Options& o) { return ReadPieces(o, 0); }
-double ReadDirect(const Options& o) { return ReadPieces(o, O_DIRECT); }
+// Each thread reads the whole file through a handle of its own, and has a processor of its own.
+double ReadPieces(const Options& o, int flags, unsigned threads) {
+  const unsigned processors = std::thread::hardware_concurrency();
+  const auto first = static_cast<unsigned>(::sched_getcpu());
+  std::barrier start(threads + 1), end(threads + 1);
+  std::vector<std::thread> readers;
+  for (unsigned i = 0; i < threads; ++i) {
+    readers.emplace_back([&, i] {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET((first + i) % processors, &set);
+      if (::sched_setaffinity(0, sizeof set, &set) != 0) Die("sched_setaffinity");
+      Buffer buffer = MakeBuffer(kPiece);
+      Fd fd = Open(BigFile(o), O_RDONLY | flags);
+      // The first fills the page cache; for O_DIRECT it only warms the code.
+      PassOver(o, fd.get(), buffer.get());
+      start.arrive_and_wait();
+      for (int pass = 0; pass < o.passes; ++pass) PassOver(o, fd.get(), buffer.get());
+      end.arrive_and_wait();
+    });
+  }
+  start.arrive_and_wait();
+  const double began = Now();
+  end.arrive_and_wait();
+  const double seconds = Now() - began;
+  for (std::thread& reader : readers) reader.join();
+  return static_cast<double>(o.big_bytes) * o.passes * threads / kGiB / seconds;
+}
+
+double ReadHot(const Options& o) { return ReadPieces(o, 0, 1); }
+double ReadHotTwo(const Options& o) { return ReadPieces(o, 0, 2); }
+double ReadDirect(const Options& o) { return ReadPieces(o, O_DIRECT, 1); }
+double ReadDirectTwo(const Options& o) { return ReadPieces(o, O_DIRECT, 2); }
 
 // Twice, and the second counts: a virtual machine gives idle memory back to its host, and the first
 // to write would pay for finding it again.
-double WriteBlocks(const Options& o, uint64_t bytes) {
+double WriteBlocks(const Options& o, uint64_t bytes, int flags = 0) {
   Buffer buffer = MakeBuffer(bytes);
   const int count = static_cast<int>(std::max<uint64_t>(1, o.write_bytes / bytes));
   double seconds = 0;
@@ -133,7 +159,7 @@ double WriteBlocks(const Options& o, uint64_t bytes) {
     std::vector<std::string> paths;
     for (int i = 0; i < count; ++i) paths.push_back(o.dir + prefix + std::to_string(i) + ".bin");
     const double start = Now();
-    for (const auto& path : paths) WriteBlock(path, buffer.get(), bytes);
+    for (const auto& path : paths) WriteBlock(path, buffer.get(), bytes, flags);
     seconds = Now() - start;
     for (const auto& path : paths) {
       if (::unlink(path.c_str()) != 0) Die("unlink " + path);
@@ -144,6 +170,9 @@ double WriteBlocks(const Options& o, uint64_t bytes) {
 
 double Write2(const Options& o) { return WriteBlocks(o, 2ull << 20); }
 double Write8(const Options& o) { return WriteBlocks(o, 8ull << 20); }
+
+double Write2Direct(const Options& o) { return WriteBlocks(o, 2ull << 20, O_DIRECT); }
+double Write8Direct(const Options& o) { return WriteBlocks(o, 8ull << 20, O_DIRECT); }
 
 double OpenClose(const Options& o) {
   std::vector<std::string> paths;
@@ -284,9 +313,13 @@ void Clean(const Options& o) {
 const std::vector<Measure>& Measures() {
   static const std::vector<Measure> measures = {
       {"read_hot", "read 4 MiB pieces, page cache hot", "GiB/s", false, ReadHot},
+      {"read_hot_2", "read 4 MiB pieces, page cache hot, 2 threads", "GiB/s", false, ReadHotTwo},
       {"read_direct", "read 4 MiB pieces, O_DIRECT", "GiB/s", false, ReadDirect},
+      {"read_direct_2", "read 4 MiB pieces, O_DIRECT, 2 threads", "GiB/s", false, ReadDirectTwo},
       {"write_2m", "write + rename, 2 MiB blocks", "GiB/s", false, Write2},
       {"write_8m", "write + rename, 8 MiB blocks", "GiB/s", false, Write8},
+      {"write_2m_direct", "write + rename, 2 MiB blocks, O_DIRECT", "GiB/s", false, Write2Direct},
+      {"write_8m_direct", "write + rename, 8 MiB blocks, O_DIRECT", "GiB/s", false, Write8Direct},
       {"open_close", "open + close of a block, p50", "us", false, OpenClose},
       {"first_stat", "first stat of a name, p50", "us", true, FirstStat},
       {"access_new", "access() of a new name, p50", "us", true, AccessNew},
