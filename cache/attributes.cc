@@ -82,6 +82,7 @@ Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const Attribut
   FilePtr file = handle != nullptr ? handle->file : open_.Find(ino);
   if (change.touch) residents_->Refresh(ino);
   Inode inode;
+  const Changing changing(*this);
   Status updated = index_->Update([&](IndexTxn& txn) -> Status {
     inode = PFS_TRY(txn.Get(ino));
     Apply(change, now, &inode);
@@ -104,6 +105,7 @@ Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const Attribut
     MutexLock lock(side_mutex_);
     if (change.atime_ns) access_times_.erase(ino);
   }
+  if (!file) file = open_.Find(ino);
   if (file) {
     MutexLock guard(file->change);
     if (!file->sealed() && file->fd.valid() && (change.atime_ns || change.mtime_ns))
@@ -207,7 +209,7 @@ Status Cache::WithXattrFd(Ino ino, const std::function<Status(int)>& use) {
   if (!inode.IsFile() && !inode.IsDirectory()) return Code::kDenied;
   Drive* drive = inode.IsFile() ? drives_->Find(inode.drive) : &drives_->first();
   if (drive == nullptr) return Code::kNotFound;
-  Result<Fd> fd = inode.IsFile() ? drive->OpenWritable(inode.block, true) : drive->OpenRecord(ino);
+  Result<Fd> fd = inode.IsFile() ? drive->OpenWritable(inode.block) : drive->OpenRecord(ino);
   if (!fd.ok()) return drive->Note(fd.status());
   return use(fd->get());
 }

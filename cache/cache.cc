@@ -44,7 +44,8 @@ Status Cache::Start() {
       });
   residents_ =
       std::make_unique<Residents>(PFS_TRY(MakePolicy(config_.eviction)), config_.lease_ms, clock_);
-  checksums_ = std::make_unique<Checksums>([this](Ino ino) { ChecksumBlock(ino); });
+  checksums_ = std::make_unique<Checksums>(
+      [this](const std::vector<Ino>& blocks) { ChecksumBlocks(blocks); });
   PFS_TRY(OpenIndex());
   PFS_TRY(Load());
   evictor_ = std::make_unique<Evictor>(
@@ -138,6 +139,7 @@ Status Cache::Close() {
     {
       MutexLock lock(open_.mutex);
       file->readers = file->writers = 0;
+      file->closed = false;  // there will be no rename
       sealed = file->sealed();
     }
     if (!sealed) {

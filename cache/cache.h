@@ -85,8 +85,7 @@ class CacheListener {
   virtual ~CacheListener() = default;
   // The inode has no name and no open handle: whatever is held for it can go.
   virtual void OnGone(Ino ino) = 0;
-  // What the kernel may still believe of a name is over: its block failed its checksum, or another
-  // has taken it.
+  // A name the kernel may still believe in is absent now (a block failed its checksum).
   virtual void OnInvalid(Ino parent, const std::string& name) = 0;
 };
 
@@ -226,12 +225,25 @@ class Cache {
   Status RenamePublished(Ino parent, std::string_view name, Ino new_parent,
                          std::string_view new_name, unsigned flags);
   bool IsSettled(const Inode& inode) const;
+  struct Place {
+    Ino parent;
+    std::string_view name;
+  };
+  std::optional<Status> PublishOwn(const FilePtr& own, const Place& from, const Place& to,
+                                   bool replace);
   FilePtr OwnUnder(Ino parent, std::string_view name, const Caller& caller);
   Status PublishInPlace(Ino parent, std::string_view name, const Caller& caller);
   Status Exchange(Ino parent, std::string_view name, Ino new_parent, std::string_view new_name);
   void Moved(const Inode& moved);
   void ApplyPolicy(PathPolicy policy, Inode* inode);
   void PolicyChanged(const Inode& after);
+
+  // temporaries.cc
+  bool CloseTemporary(File& file, std::string_view name) PFS_REQUIRES(file.change);
+  bool StaysTemporary(File& file) PFS_REQUIRES(file.change);
+  int64_t TemporarySince(const File& file);
+  void PublishTemporary(const FilePtr& file, const Caller* caller);
+  std::vector<FilePtr> WrittenUnder(Ino parent, std::string_view name, const Caller& caller);
 
   // unnamed.cc
   void RememberGone(const Inode& inode);
@@ -332,6 +344,25 @@ class Cache {
   };
   template <typename Find>
   auto FindReplaced(Find find);
+  // Attributes or a name are being changed: first in the index, then in the table. Whoever puts a
+  // file into the table meanwhile may have read it too early.
+  class Changing {
+   public:
+    explicit Changing(Cache& cache) : cache_(cache) { cache_.changing_.fetch_add(1); }
+    ~Changing() {
+      cache_.changes_.fetch_add(1);
+      cache_.changing_.fetch_sub(1);
+    }
+    Changing(const Changing&) = delete;
+    Changing& operator=(const Changing&) = delete;
+
+   private:
+    Cache& cache_;
+  };
+  static constexpr uint64_t kAlwaysStale = UINT64_MAX;
+  uint64_t ChangesSeen() const { return changing_.load() == 0 ? changes_.load() : kAlwaysStale; }
+  // Adds `file`, whose inode was read when ChangesSeen() gave `seen`.
+  void AddRead(const FilePtr& file, uint64_t seen) PFS_REQUIRES(open_.mutex);
   void Linger(const Inode& inode, uint64_t allocated);
   void RemoveBacking(const Lingering& gone);
   void ExpireLingering(int64_t now_ns);
@@ -341,7 +372,13 @@ class Cache {
   uint64_t EvictBatch(const std::vector<Residents::Victim>& victims);
   void DropCorrupt(Ino ino);
   // verify.cc
-  void ChecksumBlock(Ino ino);
+  struct Computed {
+    Inode inode;  // as the bytes were read
+    Digest digest;
+    uint64_t allocated = 0;
+  };
+  std::optional<Computed> ComputeChecksum(Ino ino);
+  void ChecksumBlocks(const std::vector<Ino>& blocks);
   void Remeasure(const Inode& inode);
   void BlockUnreadable(Ino ino, Drive& drive);
   Result<bool> Cut(const FilePtr& file, const Handle* handle, uint64_t size, const Caller& caller)
@@ -381,6 +418,8 @@ class Cache {
   bool index_rebuilt_ = false;
   std::atomic<bool> any_throttled_{false};
   std::atomic<int> replacements_{0};  // under way
+  std::atomic<int> changing_{0};      // under way
+  std::atomic<uint64_t> changes_{0};  // done
   // So that the common lookup, open and rename take no lock.
   std::atomic<size_t> retry_count_{0};
   std::atomic<size_t> second_look_count_{0};

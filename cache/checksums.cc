@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <new>
@@ -37,7 +38,7 @@ void Checksums::Enqueue(Ino ino) {
 
 uint64_t Checksums::pending() {
   MutexLock lock(mutex_);
-  return queue_.size() + (busy_ ? 1 : 0);
+  return queue_.size() + busy_;
 }
 
 void Checksums::Run() {
@@ -45,17 +46,19 @@ void Checksums::Run() {
   const sched_param parameter{};
   sched_setscheduler(0, SCHED_IDLE, &parameter);
   for (;;) {
-    Ino ino;
+    std::vector<Ino> blocks;
     {
       MutexLock lock(mutex_);
-      busy_ = false;
+      busy_ = 0;
       while (queue_.empty() && !stopping_) ready_.Wait(mutex_);
       if (stopping_) return;  // what is left is found again at the next start
-      ino = queue_.front();
-      queue_.pop_front();
-      busy_ = true;
+      const auto end =
+          queue_.begin() + static_cast<ptrdiff_t>(std::min(queue_.size(), kMostAtOnce));
+      blocks.assign(queue_.begin(), end);
+      queue_.erase(queue_.begin(), end);
+      busy_ = blocks.size();
     }
-    (void)SurvivesNoMemory([&] { check_(ino); });
+    (void)SurvivesNoMemory([&] { check_(blocks); });
   }
 }
 

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "cache/base/mutex.h"
 #include "cache/base/status.h"
@@ -20,8 +21,13 @@ using Digest = std::array<uint8_t, 16>;  // canonical (big endian) form of XXH3-
 
 class Checksums {
  public:
-  // `check` computes and stores the checksum of one block; it is called on the worker.
-  explicit Checksums(std::function<void(Ino)> check) : check_(std::move(check)) {}
+  // A commit of the index less for each block; the next write of a client need not wait for it.
+  static constexpr size_t kMostAtOnce = 16;
+
+  // `check` computes and stores the checksums of up to kMostAtOnce blocks; it is called on the
+  // worker.
+  explicit Checksums(std::function<void(const std::vector<Ino>&)> check)
+      : check_(std::move(check)) {}
   ~Checksums() { Stop(); }
 
   void Start();
@@ -36,11 +42,11 @@ class Checksums {
  private:
   void Run() PFS_EXCLUDES(mutex_);
 
-  const std::function<void(Ino)> check_;
+  const std::function<void(const std::vector<Ino>&)> check_;
   Mutex mutex_;
   CondVar ready_;
   std::deque<Ino> queue_ PFS_GUARDED_BY(mutex_);
-  bool busy_ PFS_GUARDED_BY(mutex_) = false;
+  size_t busy_ PFS_GUARDED_BY(mutex_) = 0;  // blocks that were taken and are not finished
   bool stopping_ PFS_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

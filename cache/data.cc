@@ -73,7 +73,7 @@ bool Cache::PassthroughAllowed(const Handle& handle) {
   return !handle.file->served && !handle.file->copy_source.valid();
 }
 
-// The copy that reflink would have made. Afterwards mtime is the base's again, so that only a write
+// The copy that reflink would have made. Afterwards mtime is what it was, so that only a write
 // moves it.
 Status Cache::EnsureCopied(const FilePtr& file) {
   if (!file->copy_pending) return Ok();
@@ -88,7 +88,7 @@ Status Cache::EnsureCopied(const FilePtr& file) {
       return file->drive->Note(Status::FromErrno(errno, "copying a block for its new version"));
     if (copied == 0) return Status(Code::kCorrupt, "a block became shorter while it was copied");
   }
-  const timespec times[2] = {{0, UTIME_OMIT}, from.st_mtim};
+  const timespec times[2] = {{0, UTIME_OMIT}, ToTimespec(file->inode.mtime_ns)};
   (void)::futimens(file->fd.get(), times);
   MutexLock lock(open_.mutex);
   file->copy_pending = false;

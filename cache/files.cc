@@ -189,7 +189,8 @@ Status Cache::Flush(const Handle& handle, const Caller& caller) {
   if (::fstat(file->fd.get(), &now) != 0)
     return file->drive->Note(Status::FromErrno(errno, "fstat"));
   const bool nothing = Unmodified(*file, now) || LeftEmpty(*file, now);
-  return nothing ? Ok() : Publish(file, parent, name, true, complete);
+  if (nothing || (complete && CloseTemporary(*file, name))) return Ok();
+  return Publish(file, parent, name, true, complete);
 }
 
 void Cache::Release(HandlePtr handle) {
@@ -226,6 +227,7 @@ void Cache::SettleWriter(const FilePtr& file) {
     parent = file->inode.parent;
     name = file->inode.name;
   }
+  if (StaysTemporary(*file)) return;
   struct stat now {};
   const bool readable = ::fstat(file->fd.get(), &now) == 0;
   if (readable && LeftEmpty(*file, now)) return Drop(file);

@@ -9,7 +9,8 @@
 namespace prefixfs {
 namespace {
 constexpr int64_t kAbandonedNs =
-    30 * kNsPerSecond;  // a version made at open that nobody came back for
+    30 * kNsPerSecond;                          // a version made at open that nobody came back for
+constexpr int64_t kTemporaryNs = kNsPerSecond;  // closed, and not renamed
 constexpr int64_t kHeldUpNs = 2 * kNsPerSecond;
 constexpr int64_t kLeaseSlackNs = kNsPerSecond;
 constexpr size_t kTimesPerCommit = 1024;
@@ -61,6 +62,10 @@ void Cache::FlushTrash() {
 void Cache::DropAbandonedVersions() {
   const int64_t now = clock_.MonotonicNs();
   for (const FilePtr& file : open_.AllProvisional()) {
+    if (now - TemporarySince(*file) > kTemporaryNs) {
+      PublishTemporary(file, nullptr);
+      continue;
+    }
     {
       MutexLock lock(open_.mutex);
       if (file->readers + file->writers > 0 || now - file->made_ns < kAbandonedNs) continue;

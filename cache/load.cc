@@ -51,7 +51,7 @@ Status Cache::EmptyTrash() {
 Status Cache::SettleLeftOpen(Inode* inode) {
   Drive* drive = drives_->Find(inode->drive);
   if (drive == nullptr) return Ok();
-  Result<Fd> fd = drive->OpenWritable(inode->block, true);
+  Result<Fd> fd = drive->OpenWritable(inode->block);
   if (!fd.ok()) return drive->Note(fd.status());
   struct stat now;
   if (::fstat(fd->get(), &now) != 0) return drive->Note(Status::FromErrno(errno, "fstat"));

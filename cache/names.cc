@@ -111,7 +111,7 @@ Result<Entry> Cache::Lookup(Ino parent, std::string_view name, const Caller& cal
                             double* negative_timeout_s) {
   *negative_timeout_s = static_cast<double>(config_.negative_timeout_ms) / 1000.0;
   if (name.size() > kMaxName) return Code::kTooLong;
-  const std::vector<FilePtr> provisional = open_.Provisional(parent, name);
+  const std::vector<FilePtr> provisional = WrittenUnder(parent, name, caller);
   Result<Inode> inode = index_->Lookup(parent, name);
   if (!inode.ok() && !inode.status().Is(Code::kNotFound)) return inode.status();
   const std::optional<Retry> retry =
@@ -163,7 +163,7 @@ void Cache::RefreshHeader(Ino ino) {
   if (inode->state != FileState::kPosix && inode->checksum_kind == ChecksumKind::kNone) return;
   Drive* drive = drives_->Find(inode->drive);
   if (drive == nullptr) return;
-  Result<Fd> fd = drive->OpenWritable(inode->block, true);
+  Result<Fd> fd = drive->OpenWritable(inode->block);
   Status status = fd.ok() ? drive->WriteHeader(fd->get(), *inode) : fd.status();
   if (status = drive->Note(status); !status.ok() && !status.Is(Code::kNotFound)) {
     spdlog::warn("header of {} on {}: {}", ToHex(inode->block), drive->path(), status.ToString());
@@ -232,6 +232,8 @@ bool Cache::IsSettled(const Inode& inode) const {
 Result<std::vector<DirectoryEntry>> Cache::List(Ino parent, uint64_t cookie, size_t max,
                                                 const Caller& caller) {
   std::vector<DirectoryEntry> entries;
+  for (const FilePtr& file : open_.ProvisionalIn(parent, cookie, UINT64_MAX))
+    PublishTemporary(file, &caller);
   const std::vector<Inode> published = PFS_TRY(index_->List(parent, cookie, max));
   const Ino last = published.size() < max ? UINT64_MAX : published.back().ino;
   for (const FilePtr& file : open_.ProvisionalIn(parent, cookie, last)) {

@@ -50,6 +50,7 @@ struct File {
   bool provisional = false;  // [change] only the owner sees it
   bool recorded = false;  // [change] the index calls it sealed already, with the size it then had
   bool flushed = false;   // [change] its writer closed or synced it in good order at least once
+  bool closed = false;    // [change] complete under a temporary name, which the index does not have
   bool modified = false;  // [change] differs from `base` whatever its mtime says
   Ino base = 0;           // [change] the block this is a new version of, 0 if none
   pid_t owner_tid = 0;    // [change] the thread that opened it for writing

@@ -100,7 +100,8 @@ Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bo
   }));
   if (!was_published) {
     file->claim.Keep();
-    (void)file->drive->Note(file->drive->Publish(inode.block)).ok();
+    // A block is moved when its checksum is made, so that its writer need not wait for that.
+    if (posix) (void)file->drive->Note(file->drive->Publish(inode.block)).ok();
   } else {
     RefreshHeader(inode.ino);
   }
@@ -112,11 +113,10 @@ Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bo
     file->recorded = stored.state == FileState::kSealed;
     file->renamed |= parent != old_parent || name != old_name;
     file->published = true;
-    file->provisional = false;
+    file->provisional = file->closed = false;
     file->base = 0;
   }
   Removed(removal, true);
-  if (base != 0) Tell([&](CacheListener& listener) { listener.OnInvalid(old_parent, old_name); });
   counters_.published.fetch_add(1, std::memory_order_relaxed);
   return Ok();
 }

@@ -132,7 +132,7 @@ Result<Inode> Cache::SuccessorOf(Ino ino) {
 }
 
 Status Cache::Unlink(Ino parent, std::string_view name, const Caller& caller) {
-  const std::vector<FilePtr> provisional = open_.Provisional(parent, name);
+  const std::vector<FilePtr> provisional = WrittenUnder(parent, name, caller);
   Result<Inode> published = index_->Lookup(parent, name);
   FilePtr own = ChooseFor(caller, provisional, published.ok());
   if (published.ok() && published->IsDirectory()) return Code::kIsDirectory;

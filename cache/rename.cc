@@ -23,40 +23,45 @@ Status Cache::Rename(Ino parent, std::string_view name, Ino new_parent, std::str
   PFS_TRY(ConfirmName(parent, name, caller));
   EndSecondLook(caller);
   if (FilePtr own = OwnUnder(parent, name, caller)) {
-    MutexLock change(own->change);
-    bool still;
-    uint32_t writers;
-    {
-      MutexLock lock(open_.mutex);
-      still = own->provisional && !own->nameless && own->inode.parent == parent &&
-              own->inode.name == name;
-      writers = own->writers;
-    }
-    if (still) {
-      PFS_TRY(Publish(own, new_parent, new_name, (flags & RENAME_NOREPLACE) == 0, writers == 0));
-      return writers == 0 ? Seal(own) : Ok();
-    }
+    const bool replace = (flags & RENAME_NOREPLACE) == 0;
+    if (const auto done = PublishOwn(own, {parent, name}, {new_parent, new_name}, replace))
+      return *done;
   }
   return RenamePublished(parent, name, new_parent, new_name, flags);
 }
 
 // What the caller is writing under that name; null if nothing.
 FilePtr Cache::OwnUnder(Ino parent, std::string_view name, const Caller& caller) {
-  return ChooseFor(caller, open_.Provisional(parent, name), index_->Lookup(parent, name).ok());
+  const std::vector<FilePtr> files = WrittenUnder(parent, name, caller);
+  return ChooseFor(caller, files, index_->Lookup(parent, name).ok());
+}
+
+// Nothing if `own` is not provisional under its old name any more.
+std::optional<Status> Cache::PublishOwn(const FilePtr& own, const Place& from, const Place& to,
+                                        bool replace) {
+  Status status;
+  {
+    MutexLock change(own->change);
+    bool writers, complete;
+    {
+      MutexLock lock(open_.mutex);
+      if (!own->provisional || own->nameless || own->inode.parent != from.parent ||
+          own->inode.name != from.name)
+        return std::nullopt;
+      writers = own->writers > 0;
+      complete = !writers || own->closed;
+    }
+    status = Publish(own, to.parent, to.name, replace, complete);
+    if (status.ok() && !writers) SettleWriter(own);
+  }
+  Forget(own);
+  return status;
 }
 
 Status Cache::PublishInPlace(Ino parent, std::string_view name, const Caller& caller) {
-  FilePtr own = OwnUnder(parent, name, caller);
+  const FilePtr own = OwnUnder(parent, name, caller);
   if (!own) return Ok();
-  MutexLock change(own->change);
-  uint32_t writers;
-  {
-    MutexLock lock(open_.mutex);
-    if (!own->provisional || own->nameless) return Ok();
-    writers = own->writers;
-  }
-  PFS_TRY(Publish(own, parent, name, true, writers == 0));
-  return writers == 0 ? Seal(own) : Ok();
+  return PublishOwn(own, {parent, name}, {parent, name}, true).value_or(Ok());
 }
 
 // A file that gets or loses the policy `posix` by its new name.
@@ -84,6 +89,7 @@ Status Cache::RenamePublished(Ino parent, std::string_view name, Ino new_parent,
   Inode moved;
   bool policy_changed = false;
   const Replacing replacing(replacements_);
+  const Changing changing(*this);
   PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
     removal.inodes.clear();
     const Ino ino = PFS_TRY(txn.Lookup(parent, name));
@@ -126,7 +132,12 @@ Status Cache::RenamePublished(Ino parent, std::string_view name, Ino new_parent,
 
 // The account does not change; who may be evicted does.
 void Cache::PolicyChanged(const Inode& after) {
-  if (after.state == FileState::kPosix) (void)residents_->Remove(after.ino);
+  if (after.state == FileState::kPosix) {
+    (void)residents_->Remove(after.ino);
+    // It gets no checksum, which is when a block is moved.
+    if (Drive* drive = drives_->Find(after.drive); drive != nullptr)
+      (void)drive->Note(drive->Publish(after.block)).ok();
+  }
   if (after.state == FileState::kSealed) {
     residents_->Insert(after.ino, {after.allocated, after.model, after.drive, false});
     checksums_->Enqueue(after.ino);
@@ -161,6 +172,7 @@ Status Cache::Exchange(Ino parent, std::string_view name, Ino new_parent,
                        std::string_view new_name) {
   Inode one, two;
   const int64_t now = clock_.WallNs();
+  const Changing changing(*this);
   PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
     const Ino first = PFS_TRY(txn.Lookup(parent, name));
     const Ino second = PFS_TRY(txn.Lookup(new_parent, new_name));

@@ -20,41 +20,63 @@ void Cache::Remeasure(const Inode& inode) {
   if (handle.ok()) Release(std::move(handle).value());
 }
 
-// On the checksum thread. A block that is gone by now is nobody's business.
-void Cache::ChecksumBlock(Ino ino) {
+// Nothing for a block that is gone by now, has a checksum, or cannot be read.
+std::optional<Cache::Computed> Cache::ComputeChecksum(Ino ino) {
   Result<Inode> inode = index_->Get(ino);
-  if (inode.ok() && inode->state == FileState::kPosix) return Remeasure(*inode);
+  if (inode.ok() && inode->state == FileState::kPosix) Remeasure(*inode);
   if (!inode.ok() || inode->state != FileState::kSealed ||
       inode->checksum_kind != ChecksumKind::kNone)
-    return;
+    return std::nullopt;
   Drive* drive = drives_->Find(inode->drive);
-  if (drive == nullptr) return;
+  if (drive == nullptr) return std::nullopt;
   Result<Fd> fd = drive->OpenSealed(inode->block);
   if (!fd.ok()) {
     if (!fd.status().Is(Code::kNotFound)) (void)drive->Note(fd.status()).ok();
-    return;
+    return std::nullopt;
   }
   Result<Digest> digest = Checksums::Compute(fd->get(), inode->size);
-  if (digest.status().Is(Code::kCorrupt)) return DropCorrupt(ino);
-  if (!digest.ok()) return BlockUnreadable(ino, *drive);
+  if (!digest.ok()) {
+    digest.status().Is(Code::kCorrupt) ? DropCorrupt(ino) : BlockUnreadable(ino, *drive);
+    return std::nullopt;
+  }
+  // Before the checksum is stored: a start looks for blocks that have one in blocks/ only.
+  if (!drive->Note(drive->Publish(inode->block)).ok()) return std::nullopt;
   struct stat now;
   const bool measured = ::fstat(fd->get(), &now) == 0;
   const uint64_t allocated =
       measured ? static_cast<uint64_t>(now.st_blocks) * 512 : inode->allocated;
-  Inode stored;
+  return Computed{std::move(inode).value(), *digest, allocated};
+}
+
+// On the checksum thread.
+void Cache::ChecksumBlocks(const std::vector<Ino>& blocks) {
+  std::vector<Computed> computed;
+  for (const Ino ino : blocks) {
+    if (std::optional<Computed> one = ComputeChecksum(ino)) computed.push_back(*std::move(one));
+  }
+  std::vector<const Computed*> stored;
   const Status status = index_->Update([&](IndexTxn& txn) -> Status {
-    stored = PFS_TRY(txn.Get(ino));
-    if (stored.state != FileState::kSealed || stored.block != inode->block) return Code::kStale;
-    stored.checksum_kind = ChecksumKind::kXxh3_128;
-    stored.checksum = *digest;
-    stored.allocated = allocated;
-    return txn.Put(stored);
+    stored.clear();
+    for (const Computed& one : computed) {
+      Result<Inode> inode = txn.Get(one.inode.ino);
+      if (!inode.ok() || inode->state != FileState::kSealed || inode->block != one.inode.block)
+        continue;
+      inode->checksum_kind = ChecksumKind::kXxh3_128;
+      inode->checksum = one.digest;
+      inode->allocated = one.allocated;
+      PFS_TRY(txn.Put(*inode));
+      stored.push_back(&one);
+    }
+    return Ok();
   });
   if (!status.ok()) return;
-  // Preallocation that the filesystem took back after the last close.
-  if (const int64_t delta = residents_->SetAllocated(ino, allocated); delta != 0)
-    budget_->Account(delta, 0);
-  RefreshHeader(ino);
+  for (const Computed* one : stored) {
+    const Ino ino = one->inode.ino;
+    // Preallocation that the filesystem took back after the last close.
+    if (const int64_t delta = residents_->SetAllocated(ino, one->allocated); delta != 0)
+      budget_->Account(delta, 0);
+    RefreshHeader(ino);
+  }
 }
 
 // kOk, or kNotFound for a block that is not what was sealed: it has been dropped.

@@ -43,8 +43,7 @@ void CopyUserXattrs(int from, int to) {
 
 }  // namespace
 
-// The backing file of a base; of one that is being published it may still be on its way into
-// blocks/.
+// The backing file of a base.
 Result<Fd> Cache::OpenBase(const Inode& base, Drive& drive) {
   if (FilePtr file = open_.Find(base.ino)) {
     MutexLock lock(open_.mutex);
@@ -52,7 +51,7 @@ Result<Fd> Cache::OpenBase(const Inode& base, Drive& drive) {
       return Fd(::fcntl(file->fd.get(), F_DUPFD_CLOEXEC, 0));
     }
   }
-  return drive.OpenWritable(base.block, true);
+  return drive.OpenWritable(base.block);
 }
 
 Status Cache::MakeVersion(const Inode& base, bool truncate, const Caller& caller, bool may_wait,
@@ -94,8 +93,10 @@ Status Cache::MakeVersion(const Inode& base, bool truncate, const Caller& caller
   file->modified = truncate;
   if (source.ok()) CopyUserXattrs(source->get(), file->fd.get());
   if (!truncate) {
-    // Any write moves mtime away from this, which is how an unmodified version is told.
-    SetMtime(file->fd.get(), base.mtime_ns);
+    // Any write moves mtime away from this, which is how an unmodified version is told: also one in
+    // the tick of the clock in which the base was written.
+    file->inode.mtime_ns = base.mtime_ns - 1;
+    SetMtime(file->fd.get(), file->inode.mtime_ns);
     if (!drive->supports_reflink()) {
       file->copy_source = std::move(source).value();
       file->copy_pending = true;
@@ -151,6 +152,8 @@ Result<HandlePtr> Cache::OpenToWrite(Ino ino, int flags, const Caller& caller, b
       MutexLock lock(open_.mutex);
       // Otherwise its last handle went a moment ago, and it is opened as the index has it.
       if (open_.FindLocked(ino) == file) {
+        // Its next flush says anew whether it is complete.
+        if (std::exchange(file->closed, false)) file->flushed = false;
         if (!file->posix() && file->published && !file->provisional) {
           // Visible but not sealed yet: it is its writer's again, until the next flush.
           file->provisional = true;
@@ -184,7 +187,7 @@ Result<HandlePtr> Cache::OpenPosix(const Inode& inode, int flags, const Caller& 
   file->published = true;
   file->accounted = inode.allocated;
   file->remeasure = remeasure;
-  Result<Fd> fd = drive->OpenWritable(inode.block, true);
+  Result<Fd> fd = drive->OpenWritable(inode.block);
   if (!fd.ok()) return drive->Note(fd.status());
   PFS_TRY(LeavesReserve(*fd));
   file->fd = std::move(fd).value();
@@ -194,7 +197,7 @@ Result<HandlePtr> Cache::OpenPosix(const Inode& inode, int flags, const Caller& 
     if (FilePtr other = open_.FindLocked(inode.ino)) {
       file = other;
     } else {
-      open_.AddLocked(file);
+      AddRead(file, kAlwaysStale);
     }
     // Readers too: what a writer does through a mapping is settled at the last close, whoever's it
     // is.
@@ -266,6 +269,7 @@ Result<HandlePtr> Cache::OpenSealed(Ino ino, const Caller& caller, bool may_wait
     MutexLock lock(open_.mutex);
     if (FilePtr file = open_.FindLocked(ino)) return AttachReader(file, caller);
   }
+  const uint64_t seen = ChangesSeen();
   Result<Inode> inode = index_->Get(ino);
   Drive* drive = inode.ok() ? drives_->Find(inode->drive) : nullptr;
   if (drive == nullptr) {
@@ -279,8 +283,15 @@ Result<HandlePtr> Cache::OpenSealed(Ino ino, const Caller& caller, bool may_wait
   file->published = true;
   MutexLock lock(open_.mutex);
   if (FilePtr other = open_.FindLocked(ino)) return AttachReader(other, caller);
-  open_.AddLocked(file);
+  AddRead(file, seen);
   return AttachReader(file, caller);
+}
+
+void Cache::AddRead(const FilePtr& file, uint64_t seen) {
+  open_.AddLocked(file);
+  // After it was added, so that a change which is not seen here sees the file.
+  if (changing_.load() == 0 && changes_.load() == seen) return;
+  if (Result<Inode> now = index_->Get(file->ino); now.ok()) file->inode = std::move(now).value();
 }
 
 Result<HandlePtr> Cache::OpenReplaced(Ino ino, const Caller& caller) {

@@ -128,10 +128,15 @@ struct PolicyMatcher {
 
 }  // namespace
 
+// What the clients in profiles.cc give their temporaries, and most other programs too: .tmp at the
+// end, or before the digits, dots and letters that make the name one of a kind.
+constexpr char kTemporary[] = R"(\.tmp(?:$|[.0-9A-Za-z_-]*$))";
+
 struct Naming::Compiled {
   std::vector<std::unique_ptr<Matcher>> profiles;  // configured ones first
   std::vector<PathRule> rules;
   std::vector<std::unique_ptr<PolicyMatcher>> policies;
+  RE2 temporary{kTemporary, PatternOptions()};
 };
 
 Naming::Naming() : compiled_(std::make_unique<Compiled>()) {}
@@ -176,6 +181,11 @@ BlockName Naming::Parse(std::string_view path) const {
     if (profile->Match(path, &name)) break;
   }
   return name;
+}
+
+bool Naming::IsTemporary(std::string_view name) const {
+  const re2::StringPiece text(name.data(), name.size());
+  return compiled_->temporary.Match(text, 0, text.size(), RE2::UNANCHORED, nullptr, 0);
 }
 
 PathPolicy Naming::PolicyOf(std::string_view path, bool directory) const {

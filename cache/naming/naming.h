@@ -1,8 +1,8 @@
 // Naming: reads the prefix hash, model and rank out of the names that clients give their blocks,
 // and says which paths are not blocks at all. One small table of RE2 patterns a client
 // (profiles.cc), extensible in the configuration. A name that no profile knows is opaque and works
-// the same. A configured pattern is searched for anywhere in the path: it says ^ and $ where it means
-// them.
+// the same. A configured pattern is searched for anywhere in the path: it says ^ and $ where it
+// means them.
 //
 // Threads: constant after Make, so every call from any thread.
 #pragma once
@@ -35,6 +35,8 @@ class Naming {
 
   // `path`: below the mount, no leading slash.
   BlockName Parse(std::string_view path) const;
+  // Whether a file of this name (not a path) is likely to be renamed when it is written.
+  bool IsTemporary(std::string_view name) const;
   PathPolicy PolicyOf(std::string_view path, bool directory) const;
 
   // What a user types as a hash: hex text becomes raw bytes, anything else stays.

@@ -85,26 +85,40 @@ Status Drive::Publish(const BlockId& block) {
   return Note(Failure(error, "publish " + from));
 }
 
-Result<Fd> Drive::OpenWritable(const BlockId& block, bool published) {
+// A published file stays in incoming/ until its checksum is made, and may be moved between two
+// looks.
+Result<Fd> Drive::OpenWherever(int blocks, int incoming, const BlockId& block, int flags) {
+  Result<Fd> file = OpenAt(blocks, BlockPath(block), flags);
+  if (file.status().Is(Code::kNotFound)) file = OpenAt(incoming, ToHex(block), flags);
+  if (file.status().Is(Code::kNotFound)) file = OpenAt(blocks, BlockPath(block), flags);
+  return file;
+}
+
+Result<Fd> Drive::OpenWritable(const BlockId& block) {
   PFS_TRY(CheckHealthy(*this));
-  Result<Fd> file = published ? OpenAt(blocks_.get(), BlockPath(block), O_RDWR | O_NONBLOCK)
-                              : OpenAt(incoming_.get(), ToHex(block), O_RDWR | O_NONBLOCK);
+  Result<Fd> file = OpenWherever(blocks_.get(), incoming_.get(), block, O_RDWR | O_NONBLOCK);
   if (!file.ok()) return Note(file.status());
   return file;
 }
 
 Result<Fd> Drive::OpenSealed(const BlockId& block) {
   PFS_TRY(CheckHealthy(*this));
-  const int dir = sealed_blocks_.valid() ? sealed_blocks_.get() : blocks_.get();
-  Result<Fd> file = OpenAt(dir, BlockPath(block), O_RDONLY | O_NONBLOCK);
+  const bool cloned = sealed_blocks_.valid();
+  Result<Fd> file =
+      OpenWherever(cloned ? sealed_blocks_.get() : blocks_.get(),
+                   cloned ? sealed_incoming_.get() : incoming_.get(), block, O_RDONLY | O_NONBLOCK);
   if (!file.ok()) return Note(file.status());
   return file;
 }
 
 Status Drive::Unlink(const BlockId& block, bool published) {
   PFS_TRY(CheckHealthy(*this));
-  return Note(published ? UnlinkAt(blocks_.get(), BlockPath(block))
-                        : UnlinkAt(incoming_.get(), ToHex(block)));
+  const std::string name = ToHex(block), path = BlockPath(block);
+  if (published && unlinkat(blocks_.get(), path.c_str(), 0) == 0) return Ok();
+  if (published && errno != ENOENT) return Note(Failure(errno, "unlink " + path));
+  if (unlinkat(incoming_.get(), name.c_str(), 0) == 0) return Ok();
+  if (errno != ENOENT) return Note(Failure(errno, "unlink " + name));
+  return published ? Note(UnlinkAt(blocks_.get(), path)) : Ok();
 }
 
 Status Drive::WriteHeader(int fd, const Inode& inode) {

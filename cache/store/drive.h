@@ -1,7 +1,8 @@
 // Drive: one directory on XFS or ext4 that holds backing files.
 //
 //   DIR/PREFIXFS           format version, uuid of the drive, uuid of the pool, slot; also the lock
-//   file DIR/incoming/<32 hex>  files whose name is still provisional; emptied at start
+//   file DIR/incoming/<32 hex>  files that are new: their name is provisional, or a moment old;
+//   emptied at start
 //   DIR/blocks/<2 hex>/<32 hex>   published files, each with its header in the xattr
 //   trusted.prefixfs DIR/records/<2 hex>/<16 hex>  one empty file a directory, symlink or special
 //   file, its record in the same xattr DIR/index/             the LMDB index (first drive only;
@@ -76,13 +77,13 @@ class Drive {
   Result<Fd> Clone(int source, const BlockId& block);
   // incoming/ -> blocks/. Idempotent.
   Status Publish(const BlockId& block);
-  // Opens a file of blocks/ or incoming/. kNotFound if absent.
-  Result<Fd> OpenWritable(const BlockId& block, bool published);
+  // Opens a file, wherever it is. kNotFound if absent.
+  Result<Fd> OpenWritable(const BlockId& block);
   // Opens a published file through a read-only clone of the mount: O_RDWR through it is refused by
   // the kernel, so a sealed block cannot be written by mistake. Falls back to a plain O_RDONLY
   // where such a clone cannot be had.
   Result<Fd> OpenSealed(const BlockId& block);
-  // kOk also if it was gone already.
+  // kOk also if it was gone already. `published`: it may be in blocks/ by now.
   Status Unlink(const BlockId& block, bool published);
 
   // Header of a backing file. `fd` must not come from OpenSealed (kInvalid). kNoSpace if it does
@@ -115,6 +116,7 @@ class Drive {
   Status TakeLock(int fd);
   Status LockTaken(int fd);
   Status ProbeIncoming();
+  static Result<Fd> OpenWherever(int blocks, int incoming, const BlockId& block, int flags);
 
   // Constant after Open, but for Assign at start.
   std::string path_, uuid_, pool_uuid_;
@@ -125,7 +127,8 @@ class Drive {
   Fd root_;  // DIR, also locked: it keeps the lock while PREFIXFS is replaced
   Fd lock_;  // PREFIXFS, locked
   Fd incoming_, blocks_, records_;
-  Fd sealed_blocks_;  // blocks/ in a detached, read-only clone of the mount
+  // blocks/ and incoming/ in detached, read-only clones of the mount; both or neither.
+  Fd sealed_blocks_, sealed_incoming_;
   std::atomic<bool> failed_{false};
 };
 

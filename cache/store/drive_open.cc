@@ -103,7 +103,9 @@ Result<std::unique_ptr<Drive>> Drive::Open(const std::string& path, std::string_
   const Status opened = open();
   if (!opened.ok()) return AtPath(path, opened);
   drive->sealed_blocks_ = CloneReadOnly(drive->blocks_.get());
-  if (!drive->sealed_blocks_.valid()) {
+  drive->sealed_incoming_ = CloneReadOnly(drive->incoming_.get());
+  if (!drive->sealed_blocks_.valid() || !drive->sealed_incoming_.valid()) {
+    drive->sealed_blocks_.Reset(), drive->sealed_incoming_.Reset();
     spdlog::warn(
         "{}: no read-only clone of the mount; sealed blocks are opened through the mount itself",
         path);

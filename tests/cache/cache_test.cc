@@ -95,6 +95,19 @@ TEST_F(CacheTest, OpeningASealedBlockForWritingMakesAVersionAndReadersKeepTheirs
   EXPECT_EQ(cache_->MakeReport().blocks, 1u);
 }
 
+// The clock of the filesystem ticks every few milliseconds.
+TEST_F(CacheTest, AWriteInTheTickOfTheLastOneIsAWrite) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string name = "a" + std::to_string(round);
+    Put(name, "one");
+    Result<HandlePtr> writer = Open(name, O_RDWR, Self());
+    ASSERT_TRUE(writer.ok());
+    WriteTo(**writer, "two");
+    CloseFile(std::move(writer).value());
+    ASSERT_EQ(Read(name), "two");
+  }
+}
+
 TEST_F(CacheTest, UnmodifiedVersionIsDropped) {
   Put("a", "bytes");
   const Ino before = Find("a", Stranger());
@@ -141,14 +154,14 @@ TEST_F(CacheTest, ReplacedBlockIsReadableThroughItsHandleAndThenFreed) {
 
 // The kernel, which may have the first file under that name still, is to look it up again.
 TEST_F(CacheTest, TheFirstRenameOfAVersionIsAnsweredStale) {
-  Put("a.tmp", "head"), Put("other", "x");
-  Result<HandlePtr> writer = Open("a.tmp", O_RDWR, Self());
+  Put("a.new", "head"), Put("other", "x");
+  Result<HandlePtr> writer = Open("a.new", O_RDWR, Self());
   ASSERT_TRUE(writer.ok());
   WriteTo(**writer, " and tail", 4);
   CloseFile(std::move(writer).value());
   EXPECT_TRUE(cache_->Rename(kRootIno, "other", kRootIno, "b", 0, Self()).ok());
-  EXPECT_TRUE(cache_->Rename(kRootIno, "a.tmp", kRootIno, "a", 0, Self()).Is(Code::kStale));
-  EXPECT_TRUE(cache_->Rename(kRootIno, "a.tmp", kRootIno, "a", 0, Self()).ok());
+  EXPECT_TRUE(cache_->Rename(kRootIno, "a.new", kRootIno, "a", 0, Self()).Is(Code::kStale));
+  EXPECT_TRUE(cache_->Rename(kRootIno, "a.new", kRootIno, "a", 0, Self()).ok());
   EXPECT_EQ(Read("a"), "head and tail");
   EXPECT_TRUE(cache_->Rename(kRootIno, "a", kRootIno, "c", 0, Self()).ok());
 }

@@ -5,7 +5,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "cache/base/fd.h"
 
@@ -36,9 +38,13 @@ TEST(ChecksumsTest, ShorterOrLongerThanSealedIsCorrupt) {
   EXPECT_TRUE(Checksums::Compute(fd.get(), 12).ok());
 }
 
-TEST(ChecksumsTest, WorkerTakesBlocksInOrder) {
+TEST(ChecksumsTest, WorkerTakesBlocksInOrderAndSeveralAtOnce) {
   std::vector<Ino> seen;
-  Checksums checksums([&](Ino ino) { seen.push_back(ino); });
+  size_t most = 0;
+  Checksums checksums([&](const std::vector<Ino>& blocks) {
+    most = std::max(most, blocks.size());
+    seen.insert(seen.end(), blocks.begin(), blocks.end());
+  });
   for (Ino ino = 1; ino <= 100; ++ino) checksums.Enqueue(ino);
   checksums.Start();
   while (checksums.pending() > 0) ::usleep(1000);
@@ -46,6 +52,7 @@ TEST(ChecksumsTest, WorkerTakesBlocksInOrder) {
   ASSERT_EQ(seen.size(), 100u);
   EXPECT_EQ(seen.front(), 1u);
   EXPECT_EQ(seen.back(), 100u);
+  EXPECT_EQ(most, Checksums::kMostAtOnce);
 }
 
 }  // namespace

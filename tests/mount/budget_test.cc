@@ -174,11 +174,15 @@ TEST_F(Budget, ABlockFileThatCannotBeDeletedNeverStopsTheEvictor) {
   Start(3ull << 30);
   WriteBlocks(0, 1);
   std::string backing;
-  for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(mount_->drive() + "/blocks")) {
-    if (entry.is_regular_file()) backing = entry.path();
-  }
-  ASSERT_FALSE(backing.empty());
+  // It is moved there with its checksum.
+  const auto find = [&] {
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(mount_->drive() + "/blocks")) {
+      if (entry.is_regular_file()) backing = entry.path();
+    }
+    return !backing.empty();
+  };
+  ASSERT_NO_THROW(WaitUntil(find, "the block's file in blocks/"));
   const Fd fd(open(backing.c_str(), O_RDONLY | O_CLOEXEC));
   int before = 0;
   ASSERT_EQ(ioctl(fd.get(), FS_IOC_GETFLAGS, &before), 0) << strerrordesc_np(errno);

@@ -109,6 +109,7 @@ TEST_F(Ring, DeferredRepliesSurviveTheirKilledClients) {
 // More creates wait for space than a queue has entries: they are answered all the same.
 TEST_F(Ring, MoreWaitingRequestsThanEntriesEndInAnswers) {
   Start({"io_uring_depth=2", "space_wait=\"300ms\"", "reserve_initial=\"64M\"", "lease=\"10s\""});
+  ExpectAnswers();  // from now on the blocks are leased
   std::vector<Child> clients;
   for (int client = 0; client < 12; ++client) {
     clients.emplace_back([&, client] {

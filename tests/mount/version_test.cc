@@ -181,7 +181,7 @@ TEST_F(VersionWhileListed, ARenameTakesAlongWhatWasWrittenLast) {
   RunInProcess([&] {
     for (int round = 0; round < kRounds; ++round) {
       const std::string name = directory_ + "/" + std::to_string(round % 8);
-      const std::string temp = name + ".tmp" + std::to_string(round);
+      const std::string temp = name + ".new" + std::to_string(round);
       WriteHead(temp);
       Append(temp);
       Sys(rename(temp.c_str(), name.c_str()), "rename " + temp);

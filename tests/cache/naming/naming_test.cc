@@ -182,6 +182,15 @@ TEST_F(NamingTest, PoolsSlotsAndDescriptionsAreOrdinaryFiles) {
   }
 }
 
+TEST_F(NamingTest, KnowsTheTemporariesOfEveryClient) {
+  for (const char* name :
+       {"3f3f.bin_17.tmp", "3f3f_model_0_8.bin.tmp.17.18.3f3f3f3f", "model@1@0@3f3f.data.tmp",
+        "key.tmp", "m%408%400%403f.kvcache.safetensors.tmp0a1b2c3d", "k.metadata.tmp123"})
+    EXPECT_TRUE(naming_->IsTemporary(name)) << name;
+  for (const char* name : {"3f3f.bin", "tmp", "tmp.bin", "a.tmp b", "3f3f.bin_17", ""})
+    EXPECT_FALSE(naming_->IsTemporary(name)) << name;
+}
+
 TEST_F(NamingTest, BucketDirectoriesAreKept) {
   for (const char* path : {"5c", "00", "12/34", "sglang/ff", "a/12/34"}) {
     EXPECT_EQ(naming_->PolicyOf(path, true), PathPolicy::kKeep) << path;

@@ -48,7 +48,7 @@ TEST_F(XfsDriveTest, ASealedBlockCannotBeOpenedForWriting) {
   EXPECT_EQ(fchmod(fd, 0777), -1);
   EXPECT_EQ(errno, EROFS);
   EXPECT_EQ(mmap(nullptr, 2, PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
-  const Result<Fd> writable = drive->OpenWritable(Block(1), true);
+  const Result<Fd> writable = drive->OpenWritable(Block(1));
   ASSERT_TRUE(writable.ok());
   EXPECT_EQ(Reopen(writable.value().get(), O_RDWR), 0);
 }
@@ -114,7 +114,7 @@ TEST_F(XfsDriveTest, AShutDownFilesystemFailsTheDriveAtTheNextCall) {
   EXPECT_EQ(drive->Create(Block(3)).status().code(), Code::kUnavailable);
   EXPECT_EQ(drive->Publish(Block(1)).code(), Code::kUnavailable);
   EXPECT_EQ(drive->OpenSealed(Block(1)).status().code(), Code::kUnavailable);
-  EXPECT_EQ(drive->OpenWritable(Block(1), true).status().code(), Code::kUnavailable);
+  EXPECT_EQ(drive->OpenWritable(Block(1)).status().code(), Code::kUnavailable);
   EXPECT_EQ(drive->Unlink(Block(1), true).code(), Code::kUnavailable);
   EXPECT_EQ(drive->WriteHeader(held.value().get(), FileInode(Block(1))).code(), Code::kUnavailable);
   EXPECT_EQ(drive->PutRecord(DirectoryInode(2)).code(), Code::kUnavailable);
@@ -141,7 +141,7 @@ TEST_F(XfsDriveTest, EveryCallNoticesAShutDownByItself) {
     auto drive = MustOpen(dir_ + std::to_string(i));
     Store(*drive, Block(1), "kv");
     {
-      const Result<Fd> file = drive->OpenWritable(Block(1), true);
+      const Result<Fd> file = drive->OpenWritable(Block(1));
       ASSERT_TRUE(file.ok());
       fs_->ShutDown();
       EXPECT_FALSE(calls[i](*drive, file.value().get())) << i;
@@ -199,7 +199,7 @@ TEST_F(XfsDriveTest, AFullFilesystemIsNoFailureAndCanBeOpenedAgain) {
 TEST_F(XfsDriveTest, AnImmutableBlockIsAnErrorOfThatBlockOnly) {
   const auto drive = MustOpen(dir_);
   Store(*drive, Block(1), "kv");
-  Result<Fd> file = drive->OpenWritable(Block(1), true);
+  Result<Fd> file = drive->OpenWritable(Block(1));
   ASSERT_TRUE(file.ok());
   int flags = FS_IMMUTABLE_FL;
   ASSERT_EQ(ioctl(file->get(), FS_IOC_SETFLAGS, &flags), 0);
@@ -248,7 +248,7 @@ TEST(Ext4DriveTest, HeadersAndLongRecordsFitDefaultInodes) {
   ASSERT_TRUE(drive);
   EXPECT_FALSE(drive->supports_reflink());
   Store(*drive, Block(1), "kv");
-  const Result<Fd> file = drive->OpenWritable(Block(1), true);
+  const Result<Fd> file = drive->OpenWritable(Block(1));
   ASSERT_TRUE(file.ok());
   const std::string value(3700, 'v');
   ASSERT_EQ(fsetxattr(file.value().get(), "user.large", value.data(), value.size(), 0), 0);

@@ -158,9 +158,13 @@ TEST_P(DriveTest, ABlockIsWrittenPublishedAndRead) {
     ASSERT_EQ(write(file.value().get(), "kv", 2), 2);
   }
   EXPECT_EQ(ModeOf(dir_ + "/incoming/" + hex), 0600u);
-  EXPECT_EQ(drive->OpenSealed(block).status().code(), Code::kNotFound);
-  EXPECT_EQ(drive->OpenWritable(block, true).status().code(), Code::kNotFound);
-  EXPECT_TRUE(drive->OpenWritable(block, false).ok());
+  {
+    const Result<Fd> sealed = drive->OpenSealed(block);
+    ASSERT_TRUE(sealed.ok()) << "a block is found also before it is moved";
+    EXPECT_EQ(ReadFd(sealed.value().get()), "kv");
+    EXPECT_EQ(write(sealed.value().get(), "x", 1), -1);
+  }
+  EXPECT_TRUE(drive->OpenWritable(block).ok());
 
   ASSERT_TRUE(drive->Publish(block).ok());
   EXPECT_TRUE(drive->Publish(block).ok()) << "publishing again changes nothing";
@@ -171,7 +175,7 @@ TEST_P(DriveTest, ABlockIsWrittenPublishedAndRead) {
   ASSERT_TRUE(sealed.ok());
   EXPECT_EQ(ReadFd(sealed.value().get()), "kv");
   EXPECT_EQ(write(sealed.value().get(), "x", 1), -1);
-  EXPECT_TRUE(drive->OpenWritable(block, true).ok());
+  EXPECT_TRUE(drive->OpenWritable(block).ok());
 
   EXPECT_TRUE(drive->Unlink(block, true).ok());
   EXPECT_TRUE(drive->Unlink(block, true).ok()) << "gone already is fine";
@@ -198,7 +202,10 @@ TEST_P(DriveTest, AnUnpublishedBlockIsRemoved) {
   const auto drive = MustOpen(dir_);
   ASSERT_TRUE(drive->Create(Block(1)).ok());
   EXPECT_TRUE(drive->Unlink(Block(1), false).ok());
-  EXPECT_EQ(drive->OpenWritable(Block(1), false).status().code(), Code::kNotFound);
+  EXPECT_EQ(drive->OpenWritable(Block(1)).status().code(), Code::kNotFound);
+  ASSERT_TRUE(drive->Create(Block(2)).ok());
+  EXPECT_TRUE(drive->Unlink(Block(2), true).ok()) << "published, but not moved yet";
+  EXPECT_EQ(drive->OpenWritable(Block(2)).status().code(), Code::kNotFound);
 }
 
 TEST_P(DriveTest, ASymlinkInPlaceOfABlockIsNotFollowedAndNoFailureOfTheDrive) {
@@ -206,7 +213,7 @@ TEST_P(DriveTest, ASymlinkInPlaceOfABlockIsNotFollowedAndNoFailureOfTheDrive) {
   WriteFile(temp_ / "secret", "secret");
   ASSERT_EQ(symlink((temp_ / "secret").c_str(), (dir_ + "/incoming/" + ToHex(Block(1))).c_str()),
             0);
-  EXPECT_EQ(drive->OpenWritable(Block(1), false).status().code(), Code::kCorrupt);
+  EXPECT_EQ(drive->OpenWritable(Block(1)).status().code(), Code::kCorrupt);
   EXPECT_FALSE(drive->failed());
 }
 
