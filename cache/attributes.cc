@@ -66,6 +66,22 @@ Result<Entry> Cache::GetAttributes(Ino ino, const Handle* handle) {
   return entry;
 }
 
+// Of a file that takes its times from the backing file whenever it is settled: before the index has
+// them, so that a settling in between finds them too.
+void Cache::SetBackingTimes(Ino ino, const FilePtr& file, const AttributeChange& change) {
+  if (file) {
+    MutexLock guard(file->change);
+    if (!file->sealed() && file->fd.valid()) SetTimes(file->fd.get(), change);
+    return;
+  }
+  const Result<Inode> inode = index_->Get(ino);
+  if (!inode.ok() || !inode->IsFile() || inode->state != FileState::kPosix) return;
+  Drive* drive = drives_->Find(inode->drive);
+  if (drive == nullptr) return;
+  const Result<Fd> fd = drive->OpenWritable(inode->block);
+  if (fd.ok()) SetTimes(fd->get(), change);
+}
+
 Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const AttributeChange& change,
                                    const Caller& caller, bool may_wait) {
   if (change.size) {
@@ -83,6 +99,7 @@ Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const Attribut
   if (change.touch) residents_->Refresh(ino);
   Inode inode;
   const Changing changing(*this);
+  if (change.atime_ns || change.mtime_ns) SetBackingTimes(ino, file, change);
   Status updated = index_->Update([&](IndexTxn& txn) -> Status {
     inode = PFS_TRY(txn.Get(ino));
     Apply(change, now, &inode);
@@ -108,8 +125,6 @@ Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const Attribut
   if (!file) file = open_.Find(ino);
   if (file) {
     MutexLock guard(file->change);
-    if (!file->sealed() && file->fd.valid() && (change.atime_ns || change.mtime_ns))
-      SetTimes(file->fd.get(), change);
     {
       MutexLock lock(open_.mutex);
       Apply(change, now, &file->inode);

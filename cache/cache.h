@@ -383,6 +383,7 @@ class Cache {
   void BlockUnreadable(Ino ino, Drive& drive);
   Result<bool> Cut(const FilePtr& file, const Handle* handle, uint64_t size, const Caller& caller)
       PFS_REQUIRES(file->change);
+  void SetBackingTimes(Ino ino, const FilePtr& file, const AttributeChange& change);
   Result<Entry> SetSize(Ino ino, const Handle* handle, uint64_t size, const Caller& caller,
                         bool may_wait);
   static void TouchDirectory(IndexTxn& txn, Ino directory, int64_t now_ns);

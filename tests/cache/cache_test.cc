@@ -187,6 +187,21 @@ TEST_F(CacheTest, AListSaysWhichNamesAreNotSettled) {
   EXPECT_TRUE(cache_->List(kRootIno, 0, 10, Stranger())->front().settled);
 }
 
+// An ordinary file is settled at every last close, also a reader's.
+TEST_F(CacheTest, TimesThatWereSetByNameOutlastACloseOfAnOrdinaryFile) {
+  Put("kv_cache.data", "slots");
+  AwaitChecksums();
+  const Ino ino = Find("kv_cache.data", Self());
+  AttributeChange change;
+  change.mtime_ns = 1'100'000'002'987'654'321;
+  ASSERT_TRUE(cache_->SetAttributes(ino, nullptr, change, Self(), true).ok());
+  EXPECT_EQ(Read("kv_cache.data"), "slots");
+  AwaitChecksums();
+  Result<Entry> entry = cache_->GetAttributes(ino, nullptr);
+  ASSERT_TRUE(entry.ok());
+  EXPECT_EQ(entry->inode.mtime_ns, change.mtime_ns);
+}
+
 TEST_F(CacheTest, RenameFlags) {
   Put("a", "1"), Put("b", "2");
   EXPECT_TRUE(
