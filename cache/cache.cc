@@ -118,6 +118,7 @@ void Cache::Tick() {
   FlushAccessTimes();
   FlushTrash();
   DropAbandonedVersions();
+  ForgetRetries();
   ReapDirectories();
   // The index lives on the first drive and is part of what the tier takes.
   const uint64_t index_bytes = index_->AllocatedBytes();
@@ -135,16 +136,16 @@ Status Cache::Close() {
   // Handles that never came back (the connection was aborted): visible files are kept, the rest are
   // torn.
   for (const FilePtr& file : open_.All()) {
-    bool sealed;
     {
-      MutexLock lock(open_.mutex);
-      file->readers = file->writers = 0;
-      file->closed = false;  // there will be no rename
-      sealed = file->sealed();
-    }
-    if (!sealed) {
       MutexLock change(file->change);
-      SettleWriter(file);
+      bool sealed;
+      {
+        MutexLock lock(open_.mutex);
+        file->readers = file->writers = 0;
+        file->closed = false;  // there will be no rename
+        sealed = file->sealed();
+      }
+      if (!sealed) SettleWriter(file);
     }
     Forget(file);
   }

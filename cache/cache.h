@@ -242,7 +242,8 @@ class Cache {
   bool CloseTemporary(File& file, std::string_view name) PFS_REQUIRES(file.change);
   bool StaysTemporary(File& file) PFS_REQUIRES(file.change);
   int64_t TemporarySince(const File& file);
-  void PublishTemporary(const FilePtr& file, const Caller* caller);
+  void PublishTemporary(const FilePtr& file);
+  bool IsAnothersTemporary(const File& file, const Caller& caller);
   std::vector<FilePtr> WrittenUnder(Ino parent, std::string_view name, const Caller& caller);
 
   // unnamed.cc
@@ -276,6 +277,7 @@ class Cache {
   bool IsSecondLook(const Caller& caller);
   void ExpectSecondLook(const Caller& caller);
   void EndSecondLook(const Caller& caller);
+  void ForgetRetries();
   void NoteVersion(Ino ino);
   Status ConfirmName(Ino parent, std::string_view name, const Caller& caller);
   Result<HandlePtr> OpenReplaced(Ino ino, const Caller& caller);

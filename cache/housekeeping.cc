@@ -63,7 +63,7 @@ void Cache::DropAbandonedVersions() {
   const int64_t now = clock_.MonotonicNs();
   for (const FilePtr& file : open_.AllProvisional()) {
     if (now - TemporarySince(*file) > kTemporaryNs) {
-      PublishTemporary(file, nullptr);
+      PublishTemporary(file);
       continue;
     }
     {

@@ -232,8 +232,10 @@ bool Cache::IsSettled(const Inode& inode) const {
 Result<std::vector<DirectoryEntry>> Cache::List(Ino parent, uint64_t cookie, size_t max,
                                                 const Caller& caller) {
   std::vector<DirectoryEntry> entries;
-  for (const FilePtr& file : open_.ProvisionalIn(parent, cookie, UINT64_MAX))
-    PublishTemporary(file, &caller);
+  for (const FilePtr& file : open_.ProvisionalIn(parent, cookie, UINT64_MAX)) {
+    if (IsAnothersTemporary(*file, caller) && !caller.DescendsFrom(file->owner))
+      PublishTemporary(file);
+  }
   const std::vector<Inode> published = PFS_TRY(index_->List(parent, cookie, max));
   const Ino last = published.size() < max ? UINT64_MAX : published.back().ino;
   for (const FilePtr& file : open_.ProvisionalIn(parent, cookie, last)) {

@@ -33,7 +33,11 @@ Status Cache::Rename(Ino parent, std::string_view name, Ino new_parent, std::str
 // What the caller is writing under that name; null if nothing.
 FilePtr Cache::OwnUnder(Ino parent, std::string_view name, const Caller& caller) {
   const std::vector<FilePtr> files = WrittenUnder(parent, name, caller);
-  return ChooseFor(caller, files, index_->Lookup(parent, name).ok());
+  FilePtr own = ChooseFor(caller, files, index_->Lookup(parent, name).ok());
+  if (!own) return own;
+  // What another thread still writes is not this one's to publish.
+  MutexLock lock(open_.mutex);
+  return own->owner_tid == caller.tid() || own->flushed ? own : nullptr;
 }
 
 // Nothing if `own` is not provisional under its old name any more.

@@ -70,7 +70,6 @@ bool Cache::IsSecondLook(const Caller& caller) {
 void Cache::ExpectSecondLook(const Caller& caller) {
   const int64_t now = clock_.MonotonicNs();
   MutexLock lock(side_mutex_);
-  std::erase_if(second_looks_, [now](const auto& look) { return look.second < now; });
   second_looks_[caller.tid()] = now + kRetryNs;
   second_look_count_.store(second_looks_.size(), std::memory_order_release);
 }
@@ -82,10 +81,19 @@ void Cache::EndSecondLook(const Caller& caller) {
   second_look_count_.store(second_looks_.size(), std::memory_order_release);
 }
 
+// What has run out, so that the calls of others need not look at it any more.
+void Cache::ForgetRetries() {
+  const int64_t now = clock_.MonotonicNs();
+  MutexLock lock(side_mutex_);
+  std::erase_if(second_looks_, [now](const auto& look) { return look.second < now; });
+  second_look_count_.store(second_looks_.size(), std::memory_order_release);
+  (void)unconfirmed_.TakeExpired(now);
+  unconfirmed_count_.store(unconfirmed_.size(), std::memory_order_release);
+}
+
 void Cache::NoteVersion(Ino ino) {
   const int64_t now = clock_.MonotonicNs();
   MutexLock lock(side_mutex_);
-  (void)unconfirmed_.TakeExpired(now);
   unconfirmed_.Set(ino, now + kUnconfirmedNs);
   unconfirmed_count_.store(unconfirmed_.size(), std::memory_order_release);
 }

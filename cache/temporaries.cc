@@ -30,30 +30,23 @@ int64_t Cache::TemporarySince(const File& file) {
   return file.closed && !open ? file.made_ns : INT64_MAX;
 }
 
-// Publishes a closed temporary under the name that it has, unless it is the caller's own.
-void Cache::PublishTemporary(const FilePtr& file, const Caller* caller) {
-  ProcessId owner;
-  {
-    MutexLock lock(open_.mutex);
-    if (!file->closed || (caller != nullptr && file->owner_tid == caller->tid())) return;
-    owner = file->owner;
-  }
-  if (caller != nullptr && caller->DescendsFrom(owner)) return;
+// Publishes a closed temporary under the name that it has.
+void Cache::PublishTemporary(const FilePtr& file) {
   {
     MutexLock change(file->change);
     bool writers;
-    Place place{};
+    Ino parent;
     std::string name;
     {
       MutexLock lock(open_.mutex);
       if (!std::exchange(file->closed, false) || file->nameless) return;
       writers = file->writers > 0;
+      parent = file->inode.parent;
       name = file->inode.name;
-      place = {file->inode.parent, name};
     }
     // Its writer's release, which is on its way, settles it.
     if (writers) {
-      (void)Publish(file, place.parent, place.name, true, true).ok();
+      (void)Publish(file, parent, name, true, true).ok();
     } else {
       SettleWriter(file);
     }
@@ -61,11 +54,26 @@ void Cache::PublishTemporary(const FilePtr& file, const Caller* caller) {
   Forget(file);
 }
 
-// The provisional files of a name, of which none is another's closed temporary.
+// Whether a closed temporary is another thread's. Threads of one process that write the same name
+// must not meet in one file.
+bool Cache::IsAnothersTemporary(const File& file, const Caller& caller) {
+  MutexLock lock(open_.mutex);
+  return file.closed && file.owner_tid != caller.tid();
+}
+
+// The provisional files of a name, of which none is a closed temporary that the caller cannot mean:
+// by the rule of ChooseFor.
 std::vector<FilePtr> Cache::WrittenUnder(Ino parent, std::string_view name, const Caller& caller) {
   std::vector<FilePtr> files = open_.Provisional(parent, name);
-  for (const FilePtr& file : files) PublishTemporary(file, &caller);
-  return files.empty() ? files : open_.Provisional(parent, name);
+  bool published = false;
+  for (const FilePtr& file : files) {
+    if (!IsAnothersTemporary(*file, caller)) continue;
+    const bool own = caller.DescendsFrom(file->owner) && !index_->Lookup(parent, name).ok();
+    if (own) continue;
+    PublishTemporary(file);
+    published = true;
+  }
+  return published ? open_.Provisional(parent, name) : files;
 }
 
 }  // namespace prefixfs

@@ -134,6 +134,7 @@ Result<HandlePtr> Cache::Open(Ino ino, int flags, const Caller& caller, bool may
 
 Result<HandlePtr> Cache::OpenToWrite(Ino ino, int flags, const Caller& caller, bool may_wait) {
   FilePtr file = open_.Find(ino);
+  if (file && IsAnothersTemporary(*file, caller)) PublishTemporary(file);
   if (file) {
     MutexLock change(file->change);
     // Nobody but its writer's children can have come by a name that is not published.
@@ -226,7 +227,9 @@ Result<HandlePtr> Cache::OpenToRead(Ino ino, const Caller& caller, bool may_wait
   }
   Result<HandlePtr> handle = OpenSealed(ino, caller, may_wait);
   // Also while it changes from one state to the next: the kernel does not come a third time.
-  for (int tries = 0; handle.status().Is(Code::kStale) && IsSecondLook(caller); ++tries) {
+  // Threads that cannot be told apart may be here for the first time.
+  const bool known = caller.tid() != 0;
+  for (int tries = 0; known && handle.status().Is(Code::kStale) && IsSecondLook(caller); ++tries) {
     if (tries == kSecondLookTries) return Code::kNotFound;  // removed since the lookup
     std::this_thread::sleep_for(std::chrono::microseconds(250));
     handle = OpenSealed(ino, caller, may_wait);

@@ -130,7 +130,7 @@ struct PolicyMatcher {
 
 // What the clients in profiles.cc give their temporaries, and most other programs too: .tmp at the
 // end, or before the digits, dots and letters that make the name one of a kind.
-constexpr char kTemporary[] = R"(\.tmp(?:$|[.0-9A-Za-z_-]*$))";
+constexpr char kTemporary[] = R"(\.tmp[.0-9A-Za-z_-]*$)";
 
 struct Naming::Compiled {
   std::vector<std::unique_ptr<Matcher>> profiles;  // configured ones first

@@ -1,12 +1,7 @@
 // Drive: one directory on XFS or ext4 that holds backing files.
 //
-//   DIR/PREFIXFS           format version, uuid of the drive, uuid of the pool, slot; also the lock
-//   file DIR/incoming/<32 hex>  files that are new: their name is provisional, or a moment old;
-//   emptied at start
-//   DIR/blocks/<2 hex>/<32 hex>   published files, each with its header in the xattr
-//   trusted.prefixfs DIR/records/<2 hex>/<16 hex>  one empty file a directory, symlink or special
-//   file, its record in the same xattr DIR/index/             the LMDB index (first drive only;
-//   made by the index)
+// What is in the directory says docs/DATA_FORMAT.md. A new file is made in incoming/; a block stays
+// there, published or not, until its checksum is made, and then moves to blocks/.
 //
 // A drive that answers EIO, EROFS or like a device that is gone is *failed*: its blocks are misses
 // and no new block is placed on it, until the next start. Nothing here blocks the rest of the

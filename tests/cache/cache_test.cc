@@ -177,6 +177,19 @@ TEST_F(CacheTest, AReplacedBlockIsOpenedOnlyByWhoLookedTwice) {
   cache_->Release(std::move(second).value());
 }
 
+// Threads of a PID namespace that is not visible here have the number 0, all of them. The kernel
+// looks up again for them too, so absent is never what they are told.
+TEST_F(CacheTest, AReplacedBlockThatIsGoneIsStaleForCallersThatCannotBeToldApart) {
+  Put("a", "old"), Put("b", "new");
+  const Ino old = Find("a", Self());
+  ASSERT_TRUE(cache_->Rename(kRootIno, "b", kRootIno, "a", 0, Self()).ok());
+  ::usleep(600'000);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(cache_->Open(old, O_RDONLY, cache_->MakeCaller(0, 0, 0), true).status().code(),
+              Code::kStale);
+  }
+}
+
 TEST_F(CacheTest, AListSaysWhichNamesAreNotSettled) {
   Put("new", "x");
   const Result<std::vector<DirectoryEntry>> entries = cache_->List(kRootIno, 0, 10, Stranger());

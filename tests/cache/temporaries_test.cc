@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <linux/fs.h>
 
+#include <thread>
+
 #include "tests/cache/cache_fixture.h"
 
 namespace prefixfs {
@@ -75,6 +77,35 @@ TEST_F(TemporariesTest, OpenedOnceMoreByItsWriterItIsTheSameFile) {
   EXPECT_EQ(Find("a.tmp", Self()), first);
   ASSERT_TRUE(Rename("a.tmp", "a", Self()).ok());
   EXPECT_EQ(Read("a"), "head and tail");
+}
+
+// Of one process, as the workers of an engine are.
+TEST_F(TemporariesTest, AnotherThreadThatWritesTheNameGetsAFileOfItsOwn) {
+  Put("a.tmp", "one");
+  std::thread([&] {
+    Result<HandlePtr> writer = Open("a.tmp", O_WRONLY | O_TRUNC, Self());
+    ASSERT_TRUE(writer.ok());
+    WriteTo(**writer, "half");
+    cache_->Release(std::move(writer).value());
+  }).join();
+  ASSERT_TRUE(Rename("a.tmp", "a", Self()).ok());
+  EXPECT_EQ(Read("a"), "one");
+}
+
+TEST_F(TemporariesTest, AnotherThreadRenamesWhatWasClosedLast) {
+  Result<Created> mine = Create("a.tmp");
+  ASSERT_TRUE(mine.ok());
+  Result<Created> theirs = cache_->Create(kRootIno, "a.tmp", 0644, O_WRONLY, Stranger(), true);
+  ASSERT_TRUE(theirs.ok());
+  WriteTo(*theirs->handle, "old");
+  EXPECT_TRUE(cache_->Flush(*theirs->handle, Stranger()).ok());
+  cache_->Release(std::move(theirs->handle));
+  WriteTo(*mine->handle, "new");
+  CloseFile(std::move(mine->handle));
+  EXPECT_NE(Find("a.tmp", Self()), 0u);
+  std::thread([&] { EXPECT_TRUE(Rename("a.tmp", "a", Self()).ok()); }).join();
+  EXPECT_EQ(Read("a"), "new");
+  EXPECT_EQ(Find("a.tmp", Self()), 0u);
 }
 
 TEST_F(TemporariesTest, OfTwoUnderOneNameTheLastRenamedStays) {
