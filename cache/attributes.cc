@@ -61,8 +61,7 @@ Result<Entry> Cache::GetAttributes(Ino ino, const Handle* handle) {
   if (inode.IsFile() && residents_->Touch(ino) == Residents::Probe::kGone) return Code::kNotFound;
   Entry entry = MakeEntry(inode);
   MutexLock lock(side_mutex_);
-  if (auto it = access_times_.find(ino); it != access_times_.end())
-    entry.inode.atime_ns = it->second;
+  if (auto it = accesses_.find(ino); it != accesses_.end()) entry.inode.atime_ns = it->second.at_ns;
   return entry;
 }
 
@@ -120,7 +119,7 @@ Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const Attribut
   PFS_TRY(updated);
   {
     MutexLock lock(side_mutex_);
-    if (change.atime_ns) access_times_.erase(ino);
+    if (change.atime_ns) accesses_.erase(ino);
   }
   if (!file) file = open_.Find(ino);
   if (file) {

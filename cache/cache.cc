@@ -44,6 +44,13 @@ Status Cache::Start() {
       });
   residents_ =
       std::make_unique<Residents>(PFS_TRY(MakePolicy(config_.eviction)), config_.lease_ms, clock_);
+  quarantine_ = std::make_unique<Quarantine>(*drives_, config_.quarantine);
+  budget_->Account(quarantine_->Load(), 0);
+  scrubber_ = std::make_unique<Scrubber>(
+      Scrubber::Limits{config_.scrub_rate, config_.scrub_interval_ms},
+      Scrubber::Store{[this](Ino after) { return ScrubNext(after); },
+                      [this](Ino ino) { return ScrubBlock(ino); },
+                      [this] { return counters_.opens.load() + counters_.published.load(); }});
   checksums_ = std::make_unique<Checksums>(
       [this](const std::vector<Ino>& blocks) { ChecksumBlocks(blocks); });
   PFS_TRY(OpenIndex());
@@ -53,6 +60,7 @@ Status Cache::Start() {
       [this](const std::vector<Residents::Victim>& victims) { return EvictBatch(victims); });
   evictor_->Start();
   checksums_->Start();
+  scrubber_->Start();
   ticker_.Start(config_.index_sync_ms, [this] { Tick(); });
   meter_.Start(config_.account_interval_ms, [this] {
     MeasureWriters();
@@ -114,12 +122,15 @@ Status Cache::OpenIndex() {
 void Cache::Tick() {
   if (Status status = index_->Sync(); !status.ok())
     spdlog::warn("index sync: {}", status.ToString());
+  index_->Warm();
   drives_->RefreshSpace();
   FlushAccessTimes();
   FlushTrash();
   DropAbandonedVersions();
   ForgetRetries();
   ReapDirectories();
+  FindOrphans();
+  ReapOrphans();
   // The index lives on the first drive and is part of what the tier takes.
   const uint64_t index_bytes = index_->AllocatedBytes();
   budget_->Account(static_cast<int64_t>(index_bytes) - static_cast<int64_t>(index_accounted_), 0);
@@ -130,6 +141,7 @@ Status Cache::Close() {
   if (std::exchange(closed_, true)) return Ok();
   meter_.Stop();
   ticker_.Stop();
+  if (scrubber_) scrubber_->Stop();
   if (checksums_) checksums_->Stop();
   if (evictor_) evictor_->Stop();
   if (!index_) return Ok();

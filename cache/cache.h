@@ -37,9 +37,12 @@
 #include "cache/naming/naming.h"
 #include "cache/open_files.h"
 #include "cache/process.h"
+#include "cache/report.h"
 #include "cache/residents.h"
+#include "cache/scrubber.h"
 #include "cache/store/direct_io.h"
 #include "cache/store/drive_set.h"
+#include "cache/store/quarantine.h"
 
 namespace prefixfs {
 
@@ -170,29 +173,10 @@ class Cache {
 
   // --- reports (report.cc) ---
   std::string PathOf(Ino ino);
-  struct Location {
-    std::string path, drive, state, profile, hash, model;
-    Inode inode;
-  };
+  using Location = BlockLocation;
   Result<Location> Locate(Ino ino);
   Result<std::vector<Location>> LocateHash(std::string_view hash_text);
-  struct Report {
-    uint64_t capacity = 0, used = 0, reserved = 0, blocks = 0, unchecked = 0, unverified = 0;
-    uint64_t inodes = 0, max_inodes = 0;
-    bool index_rebuilt = false;
-    struct ModelUse {
-      std::string model;
-      uint64_t blocks = 0, bytes = 0;
-    };
-    struct DriveUse {
-      std::string path, uuid;
-      unsigned slot = 0;
-      bool failed = false;
-      uint64_t total = 0, free = 0;
-    };
-    std::vector<ModelUse> models;
-    std::vector<DriveUse> drives;
-  };
+  using Report = CacheReport;
   Report MakeReport();
   const Counters& counters() const { return counters_; }
   // Counts a call refused for want of descriptors or memory, and says in the log what to do.
@@ -283,7 +267,6 @@ class Cache {
   Result<HandlePtr> OpenReplaced(Ino ino, const Caller& caller);
   Result<HandlePtr> OpenPosix(const Inode& inode, int flags, const Caller& caller,
                               bool remeasure = true);
-  Status VerifyResident(Ino ino);
   HandlePtr Attach(const FilePtr& file, bool writer, const Caller& caller)
       PFS_REQUIRES(open_.mutex);
   HandlePtr AttachReader(const FilePtr& file, const Caller& caller) PFS_REQUIRES(open_.mutex);
@@ -371,7 +354,12 @@ class Cache {
   FilePtr TakeLingering(Ino ino);
   Result<Inode> SuccessorOf(Ino ino);
   uint64_t EvictOne(const Inode& inode);
-  uint64_t EvictBatch(const std::vector<Residents::Victim>& victims);
+  uint64_t EvictAll(const std::vector<Ino>& going);
+  Evictor::Outcome EvictBatch(const std::vector<Residents::Victim>& victims);
+  // groups.cc
+  std::vector<Inode> GroupOf(const Inode& inode);
+  std::vector<Ino> WholeGroups(const std::vector<Residents::Victim>& victims,
+                               Evictor::Outcome* outcome);
   void DropCorrupt(Ino ino);
   // verify.cc
   struct Computed {
@@ -382,6 +370,18 @@ class Cache {
   std::optional<Computed> ComputeChecksum(Ino ino);
   void ChecksumBlocks(const std::vector<Ino>& blocks);
   void Remeasure(const Inode& inode);
+  enum class Verdict {
+    kWhole,
+    kDamaged,  // to be dropped
+    kGone,     // removed meanwhile, or out of reach
+  };
+  Verdict CheckBytes(const Inode& inode, bool from_drive, Fd* opened);
+  Status VerifyResident(Ino ino);
+  Status MarkVerified(const Inode& inode);
+  uint64_t ScrubBlock(Ino ino);
+  std::vector<Ino> ScrubNext(Ino after) const;
+  void Suspect(const Inode& inode);
+  bool JudgeSuspect(Ino ino);
   void BlockUnreadable(Ino ino, Drive& drive);
   Result<bool> Cut(const FilePtr& file, const Handle* handle, uint64_t size, const Caller& caller)
       PFS_REQUIRES(file->change);
@@ -391,7 +391,12 @@ class Cache {
   static void TouchDirectory(IndexTxn& txn, Ino directory, int64_t now_ns);
 
   // housekeeping.cc
-  void NoteAccess(Ino ino);
+  void NoteAccess(Ino ino, const Caller& caller);
+  bool WasJustRead(Ino ino, const Caller& caller);
+  void NoteTemporary(const Inode& sealed);
+  void FindOrphans();
+  void ReapOrphans();
+  void RemoveOrphan(Ino ino);
   void FlushAccessTimes();
   void FlushTrash();
   void DropAbandonedVersions();
@@ -412,6 +417,7 @@ class Cache {
   Processes processes_;
   std::unique_ptr<Naming> naming_;
   std::unique_ptr<DriveSet> drives_;
+  std::unique_ptr<Quarantine> quarantine_;
   std::unique_ptr<Index> index_;
   std::unique_ptr<Budget> budget_;
   std::unique_ptr<Residents> residents_;
@@ -433,7 +439,15 @@ class Cache {
   std::unordered_map<pid_t, Retry> retries_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<pid_t, int64_t> second_looks_ PFS_GUARDED_BY(side_mutex_);
   Expiry unconfirmed_ PFS_GUARDED_BY(side_mutex_);  // versions whose name the kernel may have wrong
-  std::unordered_map<Ino, int64_t> access_times_ PFS_GUARDED_BY(side_mutex_);
+  struct Access {
+    int64_t at_ns = 0;
+    pid_t tid = 0;
+  };
+  std::unordered_map<Ino, Access> accesses_ PFS_GUARDED_BY(side_mutex_);  // not in the index yet
+  std::unordered_map<Ino, Access> accesses_before_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_map<Ino, Inode> suspects_
+      PFS_GUARDED_BY(side_mutex_);              // unlinked, to be looked at
+  Expiry orphans_ PFS_GUARDED_BY(side_mutex_);  // blocks under temporary names
   std::vector<TrashEntry> trash_done_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, Lingering> lingering_ PFS_GUARDED_BY(side_mutex_);
   Expiry directory_leases_ PFS_GUARDED_BY(side_mutex_);
@@ -448,9 +462,12 @@ class Cache {
   std::unordered_map<Ino, Inode> gone_ PFS_GUARDED_BY(side_mutex_);
   std::atomic<size_t> gone_count_{0};  // so that the common call takes no lock
   uint64_t index_accounted_ = 0;       // Tick only
+  std::optional<Ino> orphans_seen_ =
+      0;  // Tick only: as far as names were looked at since the start
 
   std::unique_ptr<Evictor> evictor_;
   std::unique_ptr<Checksums> checksums_;
+  std::unique_ptr<Scrubber> scrubber_;
   Ticker ticker_;
   Ticker meter_;
   bool closed_ = false;

@@ -1,21 +1,21 @@
 #include "cache/checksums.h"
 
 #include <sched.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <memory>
 #include <new>
+#include <span>
 
 #include "cache/base/memory.h"
+#include "cache/store/direct_io.h"
 
 namespace prefixfs {
 namespace {
 constexpr size_t kPiece = 128 << 10;  // hashed while it is still in the processor's cache
-}
+constexpr size_t kDirectPiece = 1 << 20;
+}  // namespace
 
 void Checksums::Start() {
   thread_ = std::thread([this] { Run(); });
@@ -62,21 +62,21 @@ void Checksums::Run() {
   }
 }
 
-Result<Digest> Checksums::Compute(int fd, uint64_t size) {
+namespace {
+
+// The digest of what `read(offset)` gives, piece by piece until it gives nothing.
+template <typename Read>
+Result<Digest> DigestOf(uint64_t size, Read read) {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
                                                                  &XXH3_freeState);
   if (!state) throw std::bad_alloc();
   XXH3_128bits_reset(state.get());
-  thread_local const auto piece = std::make_unique_for_overwrite<char[]>(kPiece);
   uint64_t offset = 0;
-  for (;;) {
-    const ssize_t got = ::pread(fd, piece.get(), kPiece, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Status::FromErrno(errno, "reading a block for its checksum");
-    if (got == 0) break;
-    XXH3_128bits_update(state.get(), piece.get(), static_cast<size_t>(got));
-    offset += static_cast<uint64_t>(got);
-    if (offset > size) break;
+  while (offset <= size) {
+    const std::span<const char> piece = PFS_TRY(read(offset));
+    if (piece.empty()) break;
+    XXH3_128bits_update(state.get(), piece.data(), piece.size());
+    offset += piece.size();
   }
   if (offset != size)
     return Status(Code::kCorrupt, "the backing file does not have the sealed size");
@@ -85,6 +85,25 @@ Result<Digest> Checksums::Compute(int fd, uint64_t size) {
   Digest digest;
   std::copy(std::begin(canonical.digest), std::end(canonical.digest), digest.begin());
   return digest;
+}
+
+}  // namespace
+
+Result<Digest> Checksums::Compute(int fd, uint64_t size) {
+  thread_local const auto piece = std::make_unique_for_overwrite<char[]>(kPiece);
+  return DigestOf(size, [&](uint64_t offset) {
+    return ReadAt(fd, offset, kPiece, {piece.get(), kPiece});
+  });
+}
+
+Result<Digest> Checksums::ComputeFromDrive(int fd, uint64_t size, uint32_t alignment) {
+  const Fd direct = alignment > 0 ? ReopenDirect(fd) : Fd();
+  const TransferMemory memory(kDirectPiece);
+  if (!direct.valid() || memory.bytes().empty()) return Compute(fd, size);
+  const DataFile file{fd, direct.get(), alignment};
+  return DigestOf(size, [&](uint64_t offset) {
+    return ReadDirect(file, offset, kDirectPiece, memory.bytes());
+  });
 }
 
 }  // namespace prefixfs

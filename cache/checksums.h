@@ -38,6 +38,8 @@ class Checksums {
   // Of the first `size` bytes of `fd`, read from the start. kCorrupt if the file is shorter or
   // longer.
   static Result<Digest> Compute(int fd, uint64_t size);
+  // The same of what the drive has, past the page cache where the filesystem can.
+  static Result<Digest> ComputeFromDrive(int fd, uint64_t size, uint32_t alignment);
 
  private:
   void Run() PFS_EXCLUDES(mutex_);

@@ -12,6 +12,10 @@ struct Counters {
   Count hits{0}, misses{0};  // lookups of names that were, or were not, there
   Count evicted_blocks{0}, evicted_bytes{0};
   Count corrupt_blocks{0};
+  Count verified_blocks{0};   // compared with their checksum at an open
+  Count checksum_reread{0};   // bytes read from a drive for a first checksum: not in the page cache
+  Count orphans{0};           // removed from under a temporary name
+  Count suspected_blocks{0};  // unlinked by a process that had just read them
   Count published{0}, torn{0}, versions{0};
   Count reaped_directories{0};
   Count no_space{0};

@@ -21,7 +21,12 @@ Status Cache::EnsureDataFd(const FilePtr& file) {
     block = file->inode.block;
   }
   Result<Fd> fd = file->drive->OpenSealed(block);
-  if (!fd.ok()) return file->drive->Note(fd.status());
+  if (!fd.ok()) {
+    const Status status = file->drive->Note(fd.status());
+    // Whoever removes a block takes it out of the index first.
+    const bool named = status.Is(Code::kNotFound) && index_->Get(file->ino).ok();
+    return named ? Status(Code::kCorrupt, "the backing file is missing") : status;
+  }
   PFS_TRY(LeavesReserve(*fd));
   struct stat now;
   if (::fstat(fd->get(), &now) != 0) return file->drive->Note(Status::FromErrno(errno, "fstat"));

@@ -23,6 +23,7 @@ Evictor::Evictor(Budget& budget, Residents& residents, DriveSet& drives, SizeSpe
 uint64_t Evictor::Free(uint64_t bytes, int drive, bool* leased_ahead) {
   uint64_t freed = 0;
   int fruitless = 0;
+  bool blocked = false;
   while (freed < bytes && fruitless < kFruitless) {
     auto victims = residents_.TakeVictims(kBatch, drive, leased_ahead);
     if (victims.empty()) break;
@@ -33,10 +34,12 @@ uint64_t Evictor::Free(uint64_t bytes, int drive, bool* leased_ahead) {
       taken += victims[needed++].block.allocated;
     for (size_t i = needed; i < victims.size(); ++i) residents_.Release(victims[i].ino);
     victims.resize(needed);
-    const uint64_t got = Remove(victims);
-    fruitless = got == 0 ? fruitless + 1 : 0;
-    freed += got;
+    const Outcome got = Remove(victims);
+    fruitless = got.freed_bytes == 0 && !got.put_off ? fruitless + 1 : 0;
+    freed += got.freed_bytes;
+    blocked = blocked || got.leased_ahead;
   }
+  *leased_ahead = *leased_ahead || blocked;
   return freed;
 }
 
@@ -51,12 +54,12 @@ void Evictor::FreeFiles(uint64_t files, uint16_t drive) {
   }
 }
 
-uint64_t Evictor::Remove(const std::vector<Residents::Victim>& victims) {
-  uint64_t freed = 0;
-  if (!SurvivesNoMemory([&] { freed = evict_(victims); })) {
+Evictor::Outcome Evictor::Remove(const std::vector<Residents::Victim>& victims) {
+  Outcome outcome;
+  if (!SurvivesNoMemory([&] { outcome = evict_(victims); })) {
     for (const auto& victim : victims) residents_.PutBack(victim.ino);
   }
-  return freed;
+  return outcome;
 }
 
 void Evictor::Run() {

@@ -17,9 +17,14 @@ namespace prefixfs {
 
 class Evictor {
  public:
-  // `evict` removes the victims and returns the bytes that came free; victims it could not remove
-  // it has put back.
-  using Evict = std::function<uint64_t(const std::vector<Residents::Victim>&)>;
+  struct Outcome {
+    uint64_t freed_bytes = 0;
+    bool put_off = false;       // some get their turn again later, with the rest of their group
+    bool leased_ahead = false;  // some stay, for a lease on another of their group
+  };
+  // `evict` removes the victims, and what goes with them; victims it did not remove it has put
+  // back.
+  using Evict = std::function<Outcome(const std::vector<Residents::Victim>&)>;
   Evictor(Budget& budget, Residents& residents, DriveSet& drives, SizeSpec min_free, Evict evict);
 
   void Start() {
@@ -32,7 +37,7 @@ class Evictor {
   void Run();
   // Removes `files` blocks of a drive whose filesystem has hardly an inode left.
   void FreeFiles(uint64_t files, uint16_t drive);
-  uint64_t Remove(const std::vector<Residents::Victim>& victims);
+  Outcome Remove(const std::vector<Residents::Victim>& victims);
   // Frees up to `bytes`; returns what came free.
   uint64_t Free(uint64_t bytes, int drive, bool* leased_ahead);
 

@@ -102,8 +102,8 @@ Result<Entry> Cache::PublishedEntry(const Inode& found, const Caller& caller) {
     return Code::kNotFound;  // a lost drive is a burst of misses
   Entry entry = MakeEntry(inode);
   MutexLock lock(side_mutex_);
-  if (auto it = access_times_.find(inode.ino); it != access_times_.end())
-    entry.inode.atime_ns = it->second;
+  if (auto it = accesses_.find(inode.ino); it != accesses_.end())
+    entry.inode.atime_ns = it->second.at_ns;
   return entry;
 }
 

@@ -158,7 +158,10 @@ Status Cache::Seal(const FilePtr& file) {
   budget_->Account(static_cast<int64_t>(sealed.allocated) - static_cast<int64_t>(accounted),
                    reserved);
   drives_->AddQueued(file->drive->slot(), -static_cast<int64_t>(reserved));
-  if (sealed.state == FileState::kSealed) LearnSize(sealed);
+  if (sealed.state == FileState::kSealed) {
+    LearnSize(sealed);
+    NoteTemporary(sealed);
+  }
   if (sealed.state == FileState::kSealed || file->remeasure) checksums_->Enqueue(sealed.ino);
   return Ok();
 }

@@ -73,7 +73,7 @@ void Cache::RemoveBacking(const Lingering& gone) {
   budget_->Account(-static_cast<int64_t>(gone.allocated), 0);
   MutexLock lock(side_mutex_);
   trash_done_.push_back({inode.block, inode.drive});
-  access_times_.erase(inode.ino);
+  accesses_.erase(inode.ino);
 }
 
 void Cache::ExpireLingering(int64_t now_ns) {
@@ -144,6 +144,7 @@ Status Cache::Unlink(Ino parent, std::string_view name, const Caller& caller) {
     Forget(own);
   }
   if (!published.ok()) return own ? Ok() : published.status();
+  if (WasJustRead(published->ino, caller)) Suspect(*published);
   Removal removal;
   const int64_t now = clock_.WallNs();
   PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
@@ -178,19 +179,32 @@ Status Cache::RemoveDirectory(Ino parent, std::string_view name) {
   return Ok();
 }
 
-uint64_t Cache::EvictBatch(const std::vector<Residents::Victim>& victims) {
+Evictor::Outcome Cache::EvictBatch(const std::vector<Residents::Victim>& victims) {
+  Evictor::Outcome outcome;
+  const std::vector<Ino> going = WholeGroups(victims, &outcome);
+  if (going.empty()) return outcome;
+  try {
+    outcome.freed_bytes = EvictAll(going);
+  } catch (...) {
+    for (const Ino ino : going) residents_->PutBack(ino);
+    throw;
+  }
+  return outcome;
+}
+
+uint64_t Cache::EvictAll(const std::vector<Ino>& going) {
   Removal removal;
   Status status = index_->Update([&](IndexTxn& txn) -> Status {
     removal.inodes.clear();
-    for (const auto& victim : victims) {
-      Result<Inode> inode = txn.Get(victim.ino);
+    for (const Ino ino : going) {
+      Result<Inode> inode = txn.Get(ino);
       if (inode.ok()) PFS_TRY(RemoveName(txn, *inode, &removal));
     }
     return Ok();
   });
   if (!status.ok()) {
     spdlog::warn("evicting: {}", status.ToString());
-    for (const auto& victim : victims) residents_->PutBack(victim.ino);
+    for (const Ino ino : going) residents_->PutBack(ino);
     return 0;
   }
   inodes_.Subtract(removal.inodes.size());
@@ -221,7 +235,7 @@ uint64_t Cache::EvictOne(const Inode& inode) {
   {
     MutexLock lock(side_mutex_);
     trash_done_.push_back({inode.block, inode.drive});
-    access_times_.erase(inode.ino);
+    accesses_.erase(inode.ino);
   }
   NoteEmptied(inode.parent);
   counters_.evicted_blocks.fetch_add(1, std::memory_order_relaxed);
@@ -230,8 +244,12 @@ uint64_t Cache::EvictOne(const Inode& inode) {
   return allocated;
 }
 
-// A block whose bytes are not what was sealed: absent at once, for everybody.
+// A block whose bytes are not what was sealed: absent at once, for everybody, and its file kept for
+// inspection.
 void Cache::DropCorrupt(Ino ino) {
+  const Result<Inode> found = index_->Get(ino);
+  if (!found.ok()) return;
+  const int64_t kept = found->IsFile() ? quarantine_->Keep(found->drive, found->block) : 0;
   Removal removal;
   Inode inode;
   const Status status = index_->Update([&](IndexTxn& txn) -> Status {
@@ -239,10 +257,15 @@ void Cache::DropCorrupt(Ino ino) {
     inode = PFS_TRY(txn.Get(ino));
     return RemoveName(txn, inode, &removal);
   });
-  if (!status.ok()) return;
+  budget_->Account(kept, 0);
+  if (!status.ok()) {
+    if (kept != 0) budget_->Account(quarantine_->Drop(found->drive, found->block), 0);
+    return;
+  }
   counters_.corrupt_blocks.fetch_add(1, std::memory_order_relaxed);
-  spdlog::error("{}/{} does not match its checksum and is dropped", PathOf(inode.parent),
-                inode.name);
+  spdlog::error("{}/{} does not match its checksum and is dropped; its file is {} on drive {}",
+                PathOf(inode.parent), inode.name,
+                kept != 0 ? "quarantine/" + ToHex(inode.block) : "not kept", inode.drive);
   Removed(removal);
   Tell([&](CacheListener& listener) { listener.OnInvalid(inode.parent, inode.name); });
 }

@@ -97,6 +97,11 @@ Cache::Report Cache::MakeReport() {
   report.unchecked = checksums_->pending();
   report.unverified = residents_->unverified();
   report.index_rebuilt = index_rebuilt_;
+  report.quarantined_blocks = quarantine_->blocks();
+  report.quarantined_bytes = quarantine_->bytes();
+  report.scrubbed_blocks = scrubber_->blocks();
+  report.scrubbed_bytes = scrubber_->bytes();
+  report.scrub_passes = scrubber_->passes();
   report.inodes = inodes_.used();
   report.max_inodes = inodes_.most();
   const auto uses = residents_->Models();

@@ -6,7 +6,8 @@
 namespace prefixfs {
 namespace {
 constexpr int64_t kRenameGraceNs = 500 * kNsPerMs;  // of a block just sealed
-constexpr size_t kMaxScan = 65'536;                 // blocks looked at for one batch of victims
+constexpr int64_t kOpenMemberNs = kNsPerSecond;  // until a group with an open block is tried again
+constexpr size_t kMaxScan = 65'536;              // blocks looked at for one batch of victims
 }  // namespace
 
 bool Residents::Renew(Entry& entry, int64_t now) {
@@ -142,6 +143,31 @@ std::vector<Residents::Victim> Residents::TakeVictims(size_t max, int drive, boo
     victims.push_back({key, entry.block});
   }
   return victims;
+}
+
+bool Residents::TakeWith(Ino victim, std::vector<Ino>* others) {
+  const int64_t now = clock_.MonotonicNs();
+  MutexLock lock(mutex_);
+  std::erase_if(*others, [&](Ino ino) PFS_NO_ANALYSIS { return !entries_.contains(ino); });
+  int64_t until = 0;
+  for (const Ino ino : *others) {
+    Entry& entry = entries_.at(ino);
+    if (entry.going) continue;
+    if (entry.open_handles > 0) until = std::max(until, now + kOpenMemberNs);
+    if (now >= entry.lease_until_ns) continue;
+    entry.wanted = true;
+    until = std::max(until, entry.lease_until_ns);
+  }
+  if (until > 0) {
+    if (auto it = entries_.find(victim); it != entries_.end()) {
+      it->second.going = false;
+      it->second.wanted = true;
+      it->second.lease_until_ns = until;
+    }
+    return false;
+  }
+  for (const Ino ino : *others) entries_.at(ino).going = true;
+  return true;
 }
 
 void Residents::Release(Ino ino) {

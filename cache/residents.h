@@ -74,6 +74,10 @@ class Residents {
   // returns them. They are absent from now on. `leased_ahead` tells whether leased blocks were
   // passed over.
   std::vector<Victim> TakeVictims(size_t max, int drive, bool* leased_ahead) PFS_EXCLUDES(mutex_);
+  // Marks the rest of a victim's group as going too; those that are no resident blocks are taken
+  // out of `others`. False if one of them is open or leased: then none goes, and the victim holds
+  // as long as that lease does.
+  bool TakeWith(Ino victim, std::vector<Ino>* others) PFS_EXCLUDES(mutex_);
   // The victim was not needed after all: it keeps its place in the order.
   void Release(Ino ino) PFS_EXCLUDES(mutex_);
   // The victim could not be removed: it goes to the warm end of the order, so that others get their

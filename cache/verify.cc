@@ -22,6 +22,7 @@ void Cache::Remeasure(const Inode& inode) {
 
 // Nothing for a block that is gone by now, has a checksum, or cannot be read.
 std::optional<Cache::Computed> Cache::ComputeChecksum(Ino ino) {
+  if (JudgeSuspect(ino)) return std::nullopt;
   Result<Inode> inode = index_->Get(ino);
   if (inode.ok() && inode->state == FileState::kPosix) Remeasure(*inode);
   if (!inode.ok() || inode->state != FileState::kSealed ||
@@ -34,6 +35,9 @@ std::optional<Cache::Computed> Cache::ComputeChecksum(Ino ino) {
     if (!fd.status().Is(Code::kNotFound)) (void)drive->Note(fd.status()).ok();
     return std::nullopt;
   }
+  // Blocks that were written past the page cache cost a read of the drive.
+  if (!IsCached(fd->get(), 0, inode->size))
+    counters_.checksum_reread.fetch_add(inode->size, std::memory_order_relaxed);
   Result<Digest> digest = Checksums::Compute(fd->get(), inode->size);
   if (!digest.ok()) {
     digest.status().Is(Code::kCorrupt) ? DropCorrupt(ino) : BlockUnreadable(ino, *drive);
@@ -79,33 +83,125 @@ void Cache::ChecksumBlocks(const std::vector<Ino>& blocks) {
   }
 }
 
-// kOk, or kNotFound for a block that is not what was sealed: it has been dropped.
-Status Cache::VerifyResident(Ino ino) {
-  const Inode inode = PFS_TRY(index_->Get(ino));
+// What is on the drive, or in the page cache, compared with what was sealed.
+Cache::Verdict Cache::CheckBytes(const Inode& inode, bool from_drive, Fd* opened) {
   Drive* drive = drives_->Find(inode.drive);
-  if (drive == nullptr) return Code::kNotFound;
+  if (drive == nullptr) return Verdict::kGone;
   Result<Fd> fd = drive->OpenSealed(inode.block);
-  if (!fd.ok()) return drive->Note(fd.status());
-  Result<Digest> digest = Checksums::Compute(fd->get(), inode.size);
+  if (!fd.ok()) {
+    const Status status = drive->Note(fd.status());
+    if (!status.Is(Code::kNotFound) && !status.Is(Code::kCorrupt)) return Verdict::kGone;
+    // Whoever removes a block takes it out of the index first.
+    return index_->Get(inode.ino).ok() ? Verdict::kDamaged : Verdict::kGone;
+  }
+  const Result<Digest> digest =
+      from_drive ? Checksums::ComputeFromDrive(fd->get(), inode.size, drive->direct_alignment())
+                 : Checksums::Compute(fd->get(), inode.size);
   if (!digest.ok() && !digest.status().Is(Code::kCorrupt)) {
-    BlockUnreadable(ino, *drive);
-    return Code::kNotFound;
+    BlockUnreadable(inode.ino, *drive);
+    return Verdict::kGone;
   }
   // Without a checksum there is nothing to compare with yet, unless a crash of the system lies in
   // between.
   const bool young =
       inode.checksum_kind == ChecksumKind::kNone && !inode.Has(inode_flag::kUnverified);
-  if (!digest.ok() || (!young && *digest != inode.checksum)) {
-    DropCorrupt(ino);
-    return Code::kNotFound;
-  }
-  residents_->SetVerified(ino);
+  if (!digest.ok() || (!young && *digest != inode.checksum)) return Verdict::kDamaged;
+  *opened = std::move(fd).value();
+  return Verdict::kWhole;
+}
+
+// kOk, or kNotFound for a block that is not what was sealed: it has been dropped.
+Status Cache::VerifyResident(Ino ino) {
+  const Inode inode = PFS_TRY(index_->Get(ino));
+  Fd fd;
+  const Verdict verdict = CheckBytes(inode, false, &fd);
+  if (verdict == Verdict::kDamaged) DropCorrupt(ino);
+  if (verdict != Verdict::kWhole) return Code::kNotFound;
+  counters_.verified_blocks.fetch_add(1, std::memory_order_relaxed);
+  return MarkVerified(inode);
+}
+
+Status Cache::MarkVerified(const Inode& inode) {
+  residents_->SetVerified(inode.ino);
   if (!inode.Has(inode_flag::kUnverified)) return Ok();
   return index_->Update([&](IndexTxn& txn) -> Status {
-    Inode stored = PFS_TRY(txn.Get(ino));
+    Inode stored = PFS_TRY(txn.Get(inode.ino));
     stored.flags &= ~inode_flag::kUnverified;
     return txn.Put(stored);
   });
+}
+
+// On the scrubber's thread. Returns the bytes that were read.
+uint64_t Cache::ScrubBlock(Ino ino) {
+  const Result<Inode> inode = index_->Get(ino);
+  if (!inode.ok() || inode->state != FileState::kSealed ||
+      inode->checksum_kind == ChecksumKind::kNone)
+    return 0;
+  Fd fd;
+  const Verdict verdict = CheckBytes(*inode, true, &fd);
+  if (verdict == Verdict::kGone) return 0;
+  if (verdict == Verdict::kDamaged) {
+    DropCorrupt(ino);
+    return inode->size;
+  }
+  if (Status status = MarkVerified(*inode); !status.ok())
+    spdlog::warn("scrubbing {}: {}", inode->name, status.ToString());
+  // A rebuild would drop a block without its header, or put it under an old name.
+  const Result<Inode> header = Drive::ReadHeader(fd.get());
+  const bool same = header.ok() && header->ino == ino && header->parent == inode->parent &&
+                    header->name == inode->name && header->checksum == inode->checksum;
+  if (!same) RefreshHeader(ino);
+  return inode->size;
+}
+
+std::vector<Ino> Cache::ScrubNext(Ino after) const {
+  constexpr size_t kPiece = 256;
+  std::vector<Ino> inos;
+  const Result<std::vector<Inode>> piece = index_->Scan(after, kPiece);
+  if (!piece.ok()) return inos;
+  for (const Inode& inode : *piece) inos.push_back(inode.ino);
+  return inos;
+}
+
+// A process that unlinks what it has just read thinks little of it. The block goes, as it was told
+// to, and then we look whether the process was right.
+void Cache::Suspect(const Inode& inode) {
+  constexpr size_t kMostSuspects = 1024;
+  if (inode.state != FileState::kSealed || inode.checksum_kind == ChecksumKind::kNone) return;
+  const int64_t kept = quarantine_->Keep(inode.drive, inode.block);
+  if (kept == 0) return;
+  budget_->Account(kept, 0);
+  counters_.suspected_blocks.fetch_add(1, std::memory_order_relaxed);
+  {
+    MutexLock lock(side_mutex_);
+    if (suspects_.size() < kMostSuspects) suspects_.emplace(inode.ino, inode);
+  }
+  checksums_->Enqueue(inode.ino);
+}
+
+bool Cache::JudgeSuspect(Ino ino) {
+  Inode inode;
+  {
+    MutexLock lock(side_mutex_);
+    const auto it = suspects_.find(ino);
+    if (it == suspects_.end()) return false;
+    inode = std::move(it->second);
+    suspects_.erase(it);
+  }
+  Drive* drive = drives_->Find(inode.drive);
+  if (drive == nullptr) return true;
+  const Result<Fd> fd = drive->OpenQuarantined(inode.block);
+  if (!fd.ok()) return true;
+  const Result<Digest> digest =
+      Checksums::ComputeFromDrive(fd->get(), inode.size, drive->direct_alignment());
+  if (digest.ok() && *digest == inode.checksum) {
+    budget_->Account(quarantine_->Drop(inode.drive, inode.block), 0);
+    return true;
+  }
+  counters_.corrupt_blocks.fetch_add(1, std::memory_order_relaxed);
+  spdlog::error("{}/{}, which its reader unlinked, did not match its checksum: {}/quarantine/{}",
+                PathOf(inode.parent), inode.name, drive->path(), ToHex(inode.block));
+  return true;
 }
 
 }  // namespace prefixfs

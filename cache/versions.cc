@@ -124,7 +124,7 @@ Result<HandlePtr> Cache::Open(Ino ino, int flags, const Caller& caller, bool may
                                                : OpenToRead(ino, caller, may_wait);
   if (handle.ok()) {
     counters_.opens.fetch_add(1, std::memory_order_relaxed);
-    NoteAccess(ino);
+    NoteAccess(ino, caller);
     EndSecondLook(caller);
   } else if (handle.status().Is(Code::kStale)) {
     ExpectSecondLook(caller);

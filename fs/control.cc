@@ -170,6 +170,15 @@ std::string Control::Stats() {
   json["evicted_bytes"] = counters.evicted_bytes.load();
   json["undeletable_blocks"] = counters.undeletable_blocks.load();
   json["corrupt_blocks"] = counters.corrupt_blocks.load();
+  json["quarantined_blocks"] = report.quarantined_blocks;
+  json["quarantined_bytes"] = report.quarantined_bytes;
+  json["verified_blocks"] = counters.verified_blocks.load();
+  json["scrubbed_blocks"] = report.scrubbed_blocks;
+  json["scrubbed_bytes"] = report.scrubbed_bytes;
+  json["scrub_passes"] = report.scrub_passes;
+  json["suspected_blocks"] = counters.suspected_blocks.load();
+  json["orphans"] = counters.orphans.load();
+  json["checksum_reread_bytes"] = counters.checksum_reread.load();
   json["unchecked_blocks"] = report.unchecked;
   json["unverified_blocks"] = report.unverified;
   json["index_rebuilt"] = report.index_rebuilt;

@@ -100,6 +100,34 @@ void AddModels(const Cache::Report& report, std::vector<MetricFamily>* families)
   families->push_back(std::move(bytes));
 }
 
+// What was found out about the blocks' bytes.
+void AddIntegrity(const Cache::Report& report, const Counters& c,
+                  std::vector<MetricFamily>* families) {
+  constexpr auto kGauge = MetricType::Gauge;
+  constexpr auto kCounter = MetricType::Counter;
+  const auto add = [&](const char* name, const char* help, MetricType type, uint64_t value) {
+    families->push_back(Single(name, help, type, value));
+  };
+  add("prefixfs_corrupt_blocks_total", "Blocks dropped by their checksum.", kCounter,
+      c.corrupt_blocks.load());
+  add("prefixfs_quarantined_blocks", "Damaged blocks kept for inspection.", kGauge,
+      report.quarantined_blocks);
+  add("prefixfs_quarantined_bytes", "Bytes that they take.", kGauge, report.quarantined_bytes);
+  add("prefixfs_verified_blocks_total", "Blocks compared with their checksum at an open.", kCounter,
+      c.verified_blocks.load());
+  add("prefixfs_scrubbed_blocks_total", "Blocks compared by the scrubber.", kCounter,
+      report.scrubbed_blocks);
+  add("prefixfs_scrubbed_bytes_total", "Bytes read by the scrubber.", kCounter,
+      report.scrubbed_bytes);
+  add("prefixfs_suspected_blocks_total", "Blocks unlinked by a thread that had just opened them.",
+      kCounter, c.suspected_blocks.load());
+  add("prefixfs_orphans_total", "Blocks removed from under temporary names.", kCounter,
+      c.orphans.load());
+  add("prefixfs_checksum_reread_bytes_total",
+      "Bytes read from a drive for a first checksum, because they were not in the page cache.",
+      kCounter, c.checksum_reread.load());
+}
+
 }  // namespace
 
 std::string Control::Metrics() {
@@ -126,8 +154,6 @@ std::string Control::Metrics() {
       Single("prefixfs_evicted_bytes_total", "Bytes evicted.", kCounter, c.evicted_bytes.load()),
       Single("prefixfs_undeletable_blocks_total", "Evictions that the filesystem refused.",
              kCounter, c.undeletable_blocks.load()),
-      Single("prefixfs_corrupt_blocks_total", "Blocks dropped by their checksum.", kCounter,
-             c.corrupt_blocks.load()),
       Single("prefixfs_opens_total", "Files opened.", kCounter, c.opens.load()),
       Single("prefixfs_lookup_hits_total", "Lookups of files that were there.", kCounter,
              c.hits.load()),
@@ -143,6 +169,7 @@ std::string Control::Metrics() {
              c.no_descriptors.load()),
       Errors(stats_),
       Durations(stats_)};
+  AddIntegrity(report, c, &families);
   AddDrives(report, &families);
   AddModels(report, &families);
   return prometheus::TextSerializer().Serialize(families);

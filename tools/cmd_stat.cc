@@ -72,6 +72,9 @@ void PrintSummary(const json& stats) {
   Row("opens", count("opens"));
   if (Number(stats, "corrupt_blocks") != 0)
     Row("corrupt", count("corrupt_blocks") + " blocks dropped");
+  if (Number(stats, "quarantined_blocks") != 0)
+    Row("quarantine",
+        count("quarantined_blocks") + " damaged blocks kept, " + Bytes(stats, "quarantined_bytes"));
   if (Number(stats, "unchecked_blocks") != 0)
     Row("unchecked", count("unchecked_blocks") + " blocks");
   if (Flag(stats, "index_rebuilt")) Row("index", "was rebuilt at this start");

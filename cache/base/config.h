@@ -61,7 +61,10 @@ struct Config {
   int64_t account_interval_ms = 10;       // how often open writers are measured
   int64_t space_wait_ms = 2000;           // how long a create waits for leased blocks before ENOSPC
   std::string eviction = "lru";
-  std::string verify = "first";  // first | always | never: see docs/CONFIGURATION.md
+  std::string verify = "first";            // first | always | never: see docs/CONFIGURATION.md
+  uint64_t scrub_rate = 16ull << 20;       // bytes a second; 0: no scrubbing
+  int64_t scrub_interval_ms = 86'400'000;  // a pass begins at most once in this long
+  uint64_t quarantine = 1ull << 30;        // bytes of damaged blocks kept for inspection
 
   // Kernel
   int64_t lease_ms =
@@ -80,6 +83,8 @@ struct Config {
   int64_t empty_dir_grace_ms =
       600'000;  // an empty directory is reaped after this long without change
   int64_t index_sync_ms = 1000;
+  int64_t orphan_grace_ms =
+      600'000;  // what stays under a temporary name is removed after this long
 
   // Names
   std::vector<NamingProfile> naming;  // tried before the built-in ones

@@ -184,6 +184,16 @@ Status IndexImpl::ScanAll(RecordDecoder decode,
   }
 }
 
+Result<std::vector<Inode>> IndexImpl::Scan(Ino after, size_t max) const {
+  if (after == UINT64_MAX) return std::vector<Inode>();
+  const ReadTxn txn = PFS_TRY(env_->BeginRead());
+  Status end;
+  std::vector<Inode> inodes =
+      TableReader(txn.get(), tables_, name_hash_).Scan(after + 1, max, DecodeRecord, &end);
+  if (inodes.empty()) PFS_TRY(end);
+  return inodes;
+}
+
 Result<std::vector<TrashEntry>> IndexImpl::Trash() const {
   const ReadTxn txn = PFS_TRY(env_->BeginRead());
   return TableReader(txn.get(), tables_, name_hash_).Trash();

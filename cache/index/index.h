@@ -90,6 +90,8 @@ class Index {
   // Up to `max` children with ino > `after`, in order of ino. Complete for names that exist throughout.
   virtual Result<std::vector<Inode>> List(Ino parent, Ino after, size_t max) const = 0;
   virtual Result<std::vector<Inode>> FindByHash(std::string_view hash, size_t max) const = 0;
+  // Up to `max` inodes with numbers above `after`, in order. kCorrupt if the first is damaged.
+  virtual Result<std::vector<Inode>> Scan(Ino after, size_t max) const = 0;
   // Every inode in order of number, until `visit` returns false. kCorrupt at the first record that is damaged.
   virtual Status ForEach(const std::function<bool(const Inode&)>& visit) const = 0;
   // The same without the inodes' texts: name, hash and target are empty.
@@ -109,6 +111,8 @@ class Index {
   virtual Status RaiseIno(Ino floor) = 0;
 
   virtual Status Sync() = 0;
+  // Makes lookups in what was added lately as fast as in the rest; a little at each call.
+  virtual void Warm() = 0;
   // Syncs and marks the index clean. No other call may follow.
   virtual Status Close() = 0;
   // Bytes the index takes on its drive (st_blocks).

@@ -26,6 +26,7 @@ class IndexImpl final : public Index {
   Result<Inode> Lookup(Ino parent, std::string_view name) const override;
   Result<std::vector<Inode>> List(Ino parent, Ino after, size_t max) const override;
   Result<std::vector<Inode>> FindByHash(std::string_view hash, size_t max) const override;
+  Result<std::vector<Inode>> Scan(Ino after, size_t max) const override;
   Status ForEach(const std::function<bool(const Inode&)>& visit) const override {
     return ScanAll(DecodeRecord, visit);
   }
@@ -38,10 +39,12 @@ class IndexImpl final : public Index {
   Result<Ino> NextIno() override;
   Status RaiseIno(Ino floor) override;
   Status Sync() override { return env_->Sync(); }
+  void Warm() override { env_->Populate(kWarmBytes); }
   Status Close() override;
   uint64_t AllocatedBytes() const override;
 
  private:
+  static constexpr uint64_t kWarmBytes = 256ull << 20;  // a few milliseconds
   explicit IndexImpl(NameHash name_hash) : name_hash_(name_hash) {}
   Status ScanAll(RecordDecoder decode, const std::function<bool(const Inode&)>& visit) const;
   // Reads who used the index last, and marks it as in use on the disk.

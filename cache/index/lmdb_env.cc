@@ -2,10 +2,13 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <fstream>
 
 namespace prefixfs {
 namespace {
@@ -40,6 +43,23 @@ Status TryMap(MDB_env* env, uint64_t bytes) {
   if (map == MAP_FAILED) return Status::FromErrno(errno, "index: grow the map");
   ::munmap(map, bytes);
   return Ok();
+}
+
+// LMDB tells the address of its map only if the caller chose it.
+char* FindMap(int fd) {
+  struct stat st {};
+  std::ifstream maps("/proc/self/maps");
+  if (::fstat(fd, &st) != 0) return nullptr;
+  char device[32];
+  std::snprintf(device, sizeof device, "%02x:%02x", major(st.st_dev), minor(st.st_dev));
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long long from = 0, inode = 0;
+    char on[32] = "";
+    if (std::sscanf(line.c_str(), "%llx-%*x %*s %*s %31s %llu", &from, on, &inode) == 3 &&
+        inode == st.st_ino && std::string_view(on) == device)
+      return reinterpret_cast<char*>(from);
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -204,6 +224,7 @@ void LmdbEnv::Retract() {
 Status LmdbEnv::Resize(uint64_t bytes) {
   PFS_TRY(TryMap(env_, bytes));
   map_lock_.LockAlone();
+  populated_bytes_ = 0;
   const int rc = mdb_env_set_mapsize(env_, bytes);
   MDB_envinfo info{};
   if (rc == 0 && mdb_env_info(env_, &info) == 0) {
@@ -213,6 +234,23 @@ Status LmdbEnv::Resize(uint64_t bytes) {
   }
   map_lock_.Unlock();
   return FromLmdb(rc, "index: resize the map");
+}
+
+void LmdbEnv::Populate(uint64_t max_bytes) {
+  int fd = -1;
+  mdb_env_get_fd(env_, &fd);
+  struct stat st {};
+  if (::fstat(fd, &st) != 0) return;
+  map_lock_.LockShared();
+  const uint64_t end = std::min<uint64_t>(static_cast<uint64_t>(st.st_size), map_bytes_);
+  if (!map_lost_ && end >= populated_bytes_ + kMapStep) {
+    char* const map = FindMap(fd);
+    const uint64_t bytes = std::min(end - populated_bytes_, max_bytes) / kMapStep * kMapStep;
+    // Advice: a kernel that does not know it (before 5.14) makes the first lookups do the same.
+    if (map != nullptr && ::madvise(map + populated_bytes_, bytes, MADV_POPULATE_READ) == 0)
+      populated_bytes_ += bytes;
+  }
+  map_lock_.Unlock();
 }
 
 Status LmdbEnv::Sync() {

@@ -134,6 +134,9 @@ class LmdbEnv {
   void SetNoSync() { mdb_env_set_flags(env_, MDB_NOSYNC, 1); }
   // Blocks on the disk, but no read or write of the index waits for it.
   Status Sync();
+  // Enters what the file has grown by since the last call into this process's page tables, up to
+  // `max_bytes` of it, so that a lookup among a million names takes no page fault. For one thread.
+  void Populate(uint64_t max_bytes);
   uint64_t map_bytes() const { return map_bytes_.load(std::memory_order_relaxed); }
 
  private:
@@ -151,6 +154,7 @@ class LmdbEnv {
   std::atomic<uint64_t> map_bytes_{0};
   std::atomic<bool> map_lost_{false};  // a resize failed half way: nothing can be read any more
   std::atomic<uint64_t> commits_begun_{0};
+  uint64_t populated_bytes_ = 0;  // of this map: Populate, and Resize while it holds the lock alone
   MapLock map_lock_;
   Mutex pool_mutex_;
   std::vector<MDB_txn*> pool_ PFS_GUARDED_BY(pool_mutex_);  // reset read transactions

@@ -26,6 +26,12 @@ struct BlockName {
   int32_t rank = -1;
 };
 
+// What a block is worthless without.
+struct BlockGroup {
+  bool directory = false;  // all files of its directory
+  std::string sibling;     // one file beside it; empty if none
+};
+
 class Naming {
  public:
   // kInvalid if a pattern of the configuration does not compile or has no group `hash`; names it.
@@ -37,6 +43,10 @@ class Naming {
   BlockName Parse(std::string_view path) const;
   // Whether a file of this name (not a path) is likely to be renamed when it is written.
   bool IsTemporary(std::string_view name) const;
+  // The group of a file of this name in a directory of that name.
+  BlockGroup GroupOf(std::string_view directory, std::string_view name) const;
+  // Whether it says what another block holds, and so goes before that.
+  bool IsDescription(std::string_view name) const;
   PathPolicy PolicyOf(std::string_view path, bool directory) const;
 
   // What a user types as a hash: hex text becomes raw bytes, anything else stays.

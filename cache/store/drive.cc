@@ -121,6 +121,34 @@ Status Drive::Unlink(const BlockId& block, bool published) {
   return published ? Note(UnlinkAt(blocks_.get(), path)) : Ok();
 }
 
+Result<uint64_t> Drive::Quarantine(const BlockId& block) {
+  PFS_TRY(CheckHealthy(*this));
+  const std::string name = ToHex(block), path = BlockPath(block);
+  // As in OpenWherever, it may be moved between two looks.
+  const auto link = [&](const Fd& directory, const std::string& from) {
+    return linkat(directory.get(), from.c_str(), quarantine_.get(), name.c_str(), 0) == 0 ||
+           errno == EEXIST;
+  };
+  if (!link(blocks_, path) && !link(incoming_, name) && !link(blocks_, path))
+    return Note(Failure(errno, "quarantine " + name));
+  struct stat st;
+  if (fstatat(quarantine_.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0)
+    return Note(Failure(errno, "quarantine " + name));
+  return static_cast<uint64_t>(st.st_blocks) * 512;
+}
+
+Result<Fd> Drive::OpenQuarantined(const BlockId& block) {
+  PFS_TRY(CheckHealthy(*this));
+  Result<Fd> file = OpenAt(quarantine_.get(), ToHex(block), O_RDONLY | O_NONBLOCK);
+  if (!file.ok()) return Note(file.status());
+  return file;
+}
+
+Status Drive::Unquarantine(const BlockId& block) {
+  PFS_TRY(CheckHealthy(*this));
+  return Note(UnlinkAt(quarantine_.get(), ToHex(block)));
+}
+
 Status Drive::WriteHeader(int fd, const Inode& inode) {
   PFS_TRY(CheckHealthy(*this));
   const std::string record = EncodeRecord(inode, RecordUse::kHeader);

@@ -81,6 +81,19 @@ class Drive {
   // kOk also if it was gone already. `published`: it may be in blocks/ by now.
   Status Unlink(const BlockId& block, bool published);
 
+  // Gives a block's file, which keeps its own name, a second one in quarantine/. Returns the bytes
+  // it takes. kOk also if it was there already.
+  Result<uint64_t> Quarantine(const BlockId& block);
+  Result<Fd> OpenQuarantined(const BlockId& block);
+  // kOk also if it was gone already.
+  Status Unquarantine(const BlockId& block);
+  struct QuarantinedFile {
+    BlockId block{};
+    uint64_t bytes = 0;
+    int64_t since_ns = 0;
+  };
+  Result<std::vector<QuarantinedFile>> Quarantined();
+
   // Header of a backing file. `fd` must not come from OpenSealed (kInvalid). kNoSpace if it does
   // not fit beside the client's own xattrs. Reading: kNotFound without a header, kCorrupt if it
   // does not hold.
@@ -121,7 +134,7 @@ class Drive {
   uint32_t direct_alignment_ = 0;
   Fd root_;  // DIR, also locked: it keeps the lock while PREFIXFS is replaced
   Fd lock_;  // PREFIXFS, locked
-  Fd incoming_, blocks_, records_;
+  Fd incoming_, blocks_, records_, quarantine_;
   // blocks/ and incoming/ in detached, read-only clones of the mount; both or neither.
   Fd sealed_blocks_, sealed_incoming_;
   std::atomic<bool> failed_{false};

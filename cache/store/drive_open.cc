@@ -184,7 +184,10 @@ Status Drive::MakeLayout() {
   struct {
     const char* name;
     Fd* fd;
-  } const directories[] = {{"incoming", &incoming_}, {"blocks", &blocks_}, {"records", &records_}};
+  } const directories[] = {{"incoming", &incoming_},
+                           {"blocks", &blocks_},
+                           {"records", &records_},
+                           {"quarantine", &quarantine_}};
   for (const auto& [name, fd] : directories) {
     PFS_TRY(MakeDirectoryAt(root_.get(), name));
     *fd = PFS_TRY(OpenAt(root_.get(), name, O_RDONLY | O_DIRECTORY));

@@ -162,6 +162,26 @@ Result<std::vector<BlockId>> Drive::Incoming() {
   return blocks;
 }
 
+Result<std::vector<Drive::QuarantinedFile>> Drive::Quarantined() {
+  PFS_TRY(CheckHealthy(*this));
+  std::vector<QuarantinedFile> files;
+  uint64_t foreign = 0;
+  const Status walked = ForEachEntry(quarantine_.get(), [&](const std::string& name) -> Status {
+    const Result<BlockId> block = BlockIdFromHex(name);
+    struct stat st;
+    if (!block.ok() || fstatat(quarantine_.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) {
+      ++foreign;
+      return Ok();
+    }
+    files.push_back({*block, static_cast<uint64_t>(st.st_blocks) * 512,
+                     st.st_ctim.tv_sec * 1'000'000'000 + st.st_ctim.tv_nsec});
+    return Ok();
+  });
+  if (!walked.ok()) return Note(walked);
+  ReportForeign(path_, "quarantine", foreign);
+  return files;
+}
+
 Status Drive::PutRecord(const Inode& inode) {
   PFS_TRY(CheckHealthy(*this));
   const std::string directory = RecordDirectory(inode.ino);

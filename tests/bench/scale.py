@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import platform
+import random
 import signal
 import statistics
 import sys
@@ -101,6 +102,21 @@ class Mount:
     def stats(self):
         return json.loads((self.path / ".prefixfs/stats").read_text())
 
+    def backing_open_us(self, samples, seed):
+        """First open + close of backing files, without a mount in between, after their inodes were dropped."""
+        choice = random.Random(seed)
+        folders = sorted((self.drive / "blocks").iterdir())
+        paths = [os.path.join(folder, name) for folder in choice.sample(folders, min(32, len(folders)))
+                 for name in os.listdir(folder)]
+        paths = choice.sample(paths, min(samples, len(paths)))
+        self.forget_names()
+        times = []
+        for path in paths:
+            start = time.perf_counter_ns()
+            os.close(os.open(path, os.O_RDONLY))
+            times.append(time.perf_counter_ns() - start)
+        return statistics.median(times) / 1000
+
     def settle(self):
         """Until every block has its checksum, so that nothing runs beside the measures."""
         while self.stats()["unchecked_blocks"] > 0:
@@ -154,7 +170,7 @@ class Scale:
 
     def measure(self, mounts, layout):
         """The sizes take turns within every round, so that whatever else the machine does meets all of them."""
-        figures = {count: {name: [] for name in self.measures} for count in mounts}
+        figures = {count: {name: [] for name in [*self.measures, "backing_open"]} for count in mounts}
         for turn in range(self.options.rounds):
             # One seed a round: what write has made is what unlink removes.
             for name, (_title, cold) in self.measures.items():
@@ -166,6 +182,8 @@ class Scale:
                         mount.forget_names()
                     figures[count][name].append(float(self.scale_io(
                         mount, layout, count, "--cpu", self.options.cpu, "--measure", name, "--seed", turn + 1)))
+            for count, mount in mounts.items():
+                figures[count]["backing_open"].append(mount.backing_open_us(self.options.samples, turn + 1))
             say(f"{layout}: round {turn + 1} of {self.options.rounds}")
         return {count: {name: statistics.median(values) for name, values in of_size.items()}
                 for count, of_size in figures.items()}
@@ -202,7 +220,8 @@ class Scale:
             return {count: {**figures[count], **{name: facts[count][name] for name in FACTS}} for count in mounts}
 
     def titles(self):
-        return {**{name: title + ", us" for name, (title, _cold) in self.measures.items()}, **FACTS}
+        return {**{name: title + ", us" for name, (title, _cold) in self.measures.items()},
+                "backing_open": "the same of backing files on XFS itself, inodes unknown, us", **FACTS}
 
 
 def say(text):

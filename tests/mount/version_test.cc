@@ -265,6 +265,37 @@ TEST_F(Version, FtruncateOfAnOpenedSealedBlockStaysTheWritersOwnUntilClose) {
   EXPECT_EQ(st.st_size, 4096);
 }
 
+TEST_F(Version, AHolePunchedAndAMappedWriteAreTheWritersOwn) {
+  const Fd held = Open(O_RDONLY);
+  const Mapping shared(held, MAP_SHARED);
+  const auto expect_old = [&] {
+    Buffer data(kSize);
+    ASSERT_EQ(pread(held.get(), data.data(), kSize, 0), static_cast<ssize_t>(kSize));
+    EXPECT_EQ(Verify(data, 1, kSize), "");
+    EXPECT_EQ(Verify(shared.bytes(), 1, kSize), "");
+  };
+  RunInProcess([&] {
+    const Fd fd = Open(O_RDWR);
+    Sys(fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), "fallocate");
+    Sys(fallocate(fd.get(), FALLOC_FL_ZERO_RANGE, 8192, 4096), "fallocate");
+  });
+  expect_old();
+  Buffer expected = Pattern(kSize, 1);
+  memset(expected.data(), 0, 4096);
+  memset(expected.data() + 8192, 0, 4096);
+  ExpectContent(expected);
+  RunInProcess([&] {
+    const Fd fd = Open(O_RDWR);
+    void* map = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    Check(map != MAP_FAILED, "mmap");
+    memset(map, 'm', 4096);
+    Sys(munmap(map, 4096), "munmap");
+  });
+  expect_old();
+  memset(expected.data(), 'm', 4096);
+  ExpectContent(expected);
+}
+
 TEST_F(Version, TwoVersionsAtOnceEachWinWholeInTheOrderOfTheirCloses) {
   const Buffer a = Pattern(4096, 11);
   const Buffer b = Pattern(4096, 12);
