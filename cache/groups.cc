@@ -27,8 +27,8 @@ std::vector<Inode> Cache::GroupOf(const Inode& inode) {
 }
 
 // The victims and the rest of their groups, in the order in which they are to go. A group of which
-// a member may not go yet stays as a whole; it goes when the member that was used last has its
-// turn.
+// a member may not go yet stays as a whole. It goes when the member that was used last has its
+// turn, or another of it the second one: that last one may be on a drive that has room.
 std::vector<Ino> Cache::WholeGroups(const std::vector<Residents::Victim>& victims,
                                     Evictor::Outcome* outcome) {
   std::vector<Ino> going;
@@ -44,8 +44,7 @@ std::vector<Ino> Cache::WholeGroups(const std::vector<Residents::Victim>& victim
     const bool later = std::any_of(members.begin(), members.end(), [&](const Inode& member) {
       return member.state == FileState::kSealed && member.atime_ns > inode->atime_ns;
     });
-    if (later) {
-      residents_->PutBack(victim.ino);
+    if (later && residents_->PutOff(victim.ino)) {
       outcome->put_off = true;
       continue;
     }

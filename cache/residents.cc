@@ -75,6 +75,7 @@ Residents::Probe Residents::Open(Ino ino, bool* unverified) {
   Entry& entry = it->second;
   if (entry.going) return Probe::kGone;
   entry.wanted = false;
+  entry.put_off = false;
   Renew(entry, now);
   ++entry.open_handles;
   policy_->Touch(ino);
@@ -182,6 +183,16 @@ void Residents::PutBack(Ino ino) {
   it->second.going = false;
   it->second.wanted = false;
   policy_->Touch(ino);
+}
+
+bool Residents::PutOff(Ino ino) {
+  MutexLock lock(mutex_);
+  auto it = entries_.find(ino);
+  if (it == entries_.end() || std::exchange(it->second.put_off, true)) return false;
+  it->second.going = false;
+  it->second.wanted = false;
+  policy_->Touch(ino);
+  return true;
 }
 
 std::unordered_map<uint32_t, Residents::ModelUse> Residents::Models() {

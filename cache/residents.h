@@ -84,6 +84,10 @@ class Residents {
   // turn.
   void PutBack(Ino ino) PFS_EXCLUDES(mutex_);
 
+  // Its group was used later than itself: as PutBack, but only once between two opens. False: it
+  // was put off before, and is still a victim.
+  bool PutOff(Ino ino) PFS_EXCLUDES(mutex_);
+
   struct ModelUse {
     uint64_t blocks = 0, bytes = 0;
   };
@@ -97,6 +101,7 @@ class Residents {
     uint32_t open_handles = 0;
     bool going = false;
     bool wanted = false;
+    bool put_off = false;
     int64_t fresh_until_ns = 0;
     int64_t lease_until_ns = 0;
   };

@@ -166,15 +166,20 @@ std::vector<Ino> Cache::ScrubNext(Ino after) const {
 // A process that unlinks what it has just read thinks little of it. The block goes, as it was told
 // to, and then we look whether the process was right.
 void Cache::Suspect(const Inode& inode) {
-  constexpr size_t kMostSuspects = 1024;
+  // A client that reads blocks once and unlinks each is not held up by our looking.
+  constexpr size_t kMostSuspects = 64;
   if (inode.state != FileState::kSealed || inode.checksum_kind == ChecksumKind::kNone) return;
+  {
+    MutexLock lock(side_mutex_);
+    if (suspects_.size() >= kMostSuspects) return;
+  }
   const int64_t kept = quarantine_->Keep(inode.drive, inode.block);
   if (kept == 0) return;
   budget_->Account(kept, 0);
   counters_.suspected_blocks.fetch_add(1, std::memory_order_relaxed);
   {
     MutexLock lock(side_mutex_);
-    if (suspects_.size() < kMostSuspects) suspects_.emplace(inode.ino, inode);
+    suspects_.emplace(inode.ino, inode);
   }
   checksums_->Enqueue(inode.ino);
 }

@@ -153,5 +153,53 @@ TEST_F(ResidentsTest, ModelsAreCountedInAndOut) {
   EXPECT_THAT(residents_.Models(), IsEmpty());
 }
 
+TEST_F(ResidentsTest, AGroupGoesOnlyIfNoneOfItIsOpenOrLeased) {
+  Add(1), Add(2), Add(3);
+  ASSERT_TRUE(Open(2));
+  Pass(kLeaseMs * 2);
+  EXPECT_THAT(Take(1), ElementsAre(1));
+  std::vector<Ino> others{2, 77};
+  EXPECT_FALSE(residents_.TakeWith(1, &others));
+  // It stands aside for a while, so that others get their turn.
+  EXPECT_THAT(Take(9), ElementsAre(3));
+  residents_.Release(3);
+  residents_.Close(2);
+  Pass(kLeaseMs * 2);
+  EXPECT_THAT(Take(1), ElementsAre(1));
+  others = {2, 77};
+  EXPECT_TRUE(residents_.TakeWith(1, &others));
+  EXPECT_THAT(others, ElementsAre(2)) << "77 is no resident block";
+  EXPECT_THAT(Take(9), ElementsAre(3));
+}
+
+TEST_F(ResidentsTest, ProbingOneOfAGroupDelaysTheOthersByOneLeaseAtMost) {
+  Add(1), Add(2);
+  EXPECT_EQ(residents_.Touch(2), Probe::kLeased);
+  EXPECT_THAT(Take(1), ElementsAre(1));
+  std::vector<Ino> others{2};
+  EXPECT_FALSE(residents_.TakeWith(1, &others));
+  for (int i = 0; i < 3; ++i) {
+    Pass(kLeaseMs / 2);
+    (void)residents_.Touch(2);
+    (void)residents_.Touch(1);
+  }
+  EXPECT_THAT(Take(1), ElementsAre(1));
+  EXPECT_TRUE(residents_.TakeWith(1, &others));
+}
+
+TEST_F(ResidentsTest, AVictimIsPutOffOnceBetweenTwoOpens) {
+  Add(1), Add(2);
+  EXPECT_THAT(Take(1), ElementsAre(1));
+  EXPECT_TRUE(residents_.PutOff(1));
+  EXPECT_THAT(Take(2), ElementsAre(2, 1));
+  EXPECT_FALSE(residents_.PutOff(1));
+  residents_.Release(1);
+  ASSERT_TRUE(Open(1));
+  residents_.Close(1);
+  Pass(kLeaseMs * 2);
+  EXPECT_THAT(Take(2), ElementsAre(1));
+  EXPECT_TRUE(residents_.PutOff(1));
+}
+
 }  // namespace
 }  // namespace prefixfs
