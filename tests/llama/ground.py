@@ -19,7 +19,7 @@ class Ground:
         self.settings = options.set
         self.xfs, self.mount, self.small = work / "xfs", work / "mnt", work / "small"
         self.native = self.xfs / "native"
-        self.image = (options.image_dir or work) / f"{work.name}.image"
+        self.image = work / "image"
         self.device = None
         for directory in (self.xfs, self.mount, self.small):
             directory.mkdir()

@@ -135,8 +135,8 @@ def killed_writers_leave_whole_states(ground, options):
                 path = ground.mount / f"new-{number}"
                 killer.look(path, killer.kill_one(path, ABSENT), reader)
         torn = ground.statistic(ground.mount, "torn_writes") - torn
-    return (f"rounds: {options.kills} writers killed, {torn} of them with a file open for writing: afterwards {killer.tally['whole']} "
-            f"times a whole state, {killer.tally['absent']} times none")
+    return (f"rounds: {options.kills} writers killed, {torn} of them with a file open for writing: afterwards "
+            f"{killer.tally['whole']} times a whole state, {killer.tally['absent']} times none")
 
 
 def readers_see_whole_states_while_it_is_rewritten(ground, options):
