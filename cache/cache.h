@@ -30,6 +30,7 @@
 #include "cache/budget.h"
 #include "cache/checksums.h"
 #include "cache/counters.h"
+#include "cache/entry.h"
 #include "cache/evictor.h"
 #include "cache/expiry.h"
 #include "cache/index/index.h"
@@ -45,42 +46,6 @@
 #include "cache/store/quarantine.h"
 
 namespace prefixfs {
-
-// A name's inode as a client sees it now, and how long the kernel may believe it.
-struct Entry {
-  Inode inode;
-  uint32_t links = 1;  // 0: open, but without a name
-  double entry_timeout_s = 0;
-  double attr_timeout_s = 0;
-};
-
-// One open handle. Give it back with Release, exactly once.
-struct Handle {
-  FilePtr file;
-  bool writer = false;
-  ProcessId opener;
-};
-using HandlePtr = std::unique_ptr<Handle>;
-
-struct Created {
-  Entry entry;
-  HandlePtr handle;
-};
-
-// What setattr asks for; absent members stay.
-struct AttributeChange {
-  std::optional<uint32_t> mode, uid, gid;
-  std::optional<uint64_t> size;
-  std::optional<int64_t> atime_ns, mtime_ns;
-  bool kill_set_id = false;  // the caller may not keep setuid and setgid bits
-  bool touch = false;  // atime set to "now" and nothing else: a touch, which refreshes recency
-};
-
-struct DirectoryEntry {
-  Entry entry;
-  uint64_t cookie = 0;  // where the next List goes on
-  bool settled = true;  // false: its name may soon be of another file, so nobody should remember it
-};
 
 // Told, without locks held, what happens behind the kernel's back. Calls must return at once.
 class CacheListener {
@@ -354,12 +319,23 @@ class Cache {
   FilePtr TakeLingering(Ino ino);
   Result<Inode> SuccessorOf(Ino ino);
   uint64_t EvictOne(const Inode& inode);
-  uint64_t EvictAll(const std::vector<Ino>& going);
+  struct Going {
+    std::vector<Ino> blocks;
+    std::vector<Inode> rest;  // folders and links that go if nothing else is left in them
+  };
+  uint64_t EvictAll(const Going& going);
   Evictor::Outcome EvictBatch(const std::vector<Residents::Victim>& victims);
   // groups.cc
-  std::vector<Inode> GroupOf(const Inode& inode);
-  std::vector<Ino> WholeGroups(const std::vector<Residents::Victim>& victims,
-                               Evictor::Outcome* outcome);
+  struct Group {
+    std::vector<Inode> blocks;  // without the block itself
+    std::vector<Inode> rest;    // the links in the folder, and last the folder
+    Ino folder = 0;             // that is the group; 0 if none is
+  };
+  Group GroupOf(const Inode& inode);
+  bool FolderMayGo(Ino folder);
+  bool IsUnfinished(const Group& group);
+  Going WholeGroups(const std::vector<Residents::Victim>& victims, Evictor::Outcome* outcome);
+  Status RemoveRest(IndexTxn& txn, const std::vector<Inode>& rest, Removal* removal);
   void DropCorrupt(Ino ino);
   // verify.cc
   struct Computed {
@@ -451,6 +427,7 @@ class Cache {
   std::vector<TrashEntry> trash_done_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, Lingering> lingering_ PFS_GUARDED_BY(side_mutex_);
   Expiry directory_leases_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_map<Ino, int64_t> wanted_folders_ PFS_GUARDED_BY(side_mutex_);
   Expiry emptied_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, uint64_t> typical_bytes_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, int64_t> throttled_ PFS_GUARDED_BY(side_mutex_);

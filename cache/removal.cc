@@ -181,35 +181,41 @@ Status Cache::RemoveDirectory(Ino parent, std::string_view name) {
 
 Evictor::Outcome Cache::EvictBatch(const std::vector<Residents::Victim>& victims) {
   Evictor::Outcome outcome;
-  const std::vector<Ino> going = WholeGroups(victims, &outcome);
-  if (going.empty()) return outcome;
+  const Going going = WholeGroups(victims, &outcome);
+  if (going.blocks.empty()) return outcome;
   try {
     outcome.freed_bytes = EvictAll(going);
   } catch (...) {
-    for (const Ino ino : going) residents_->PutBack(ino);
+    for (const Ino ino : going.blocks) residents_->PutBack(ino);
     throw;
   }
   return outcome;
 }
 
-uint64_t Cache::EvictAll(const std::vector<Ino>& going) {
-  Removal removal;
+uint64_t Cache::EvictAll(const Going& going) {
+  Removal blocks, rest;
   Status status = index_->Update([&](IndexTxn& txn) -> Status {
-    removal.inodes.clear();
-    for (const Ino ino : going) {
+    blocks.inodes.clear();
+    rest.inodes.clear();
+    for (const Ino ino : going.blocks) {
       Result<Inode> inode = txn.Get(ino);
-      if (inode.ok()) PFS_TRY(RemoveName(txn, *inode, &removal));
+      if (inode.ok()) PFS_TRY(RemoveName(txn, *inode, &blocks));
     }
-    return Ok();
+    return RemoveRest(txn, going.rest, &rest);
   });
   if (!status.ok()) {
     spdlog::warn("evicting: {}", status.ToString());
-    for (const Ino ino : going) residents_->PutBack(ino);
+    for (const Ino ino : going.blocks) residents_->PutBack(ino);
     return 0;
   }
-  inodes_.Subtract(removal.inodes.size());
+  inodes_.Subtract(blocks.inodes.size());
   uint64_t freed = 0;
-  for (const Inode& inode : removal.inodes) freed += EvictOne(inode);
+  for (const Inode& inode : blocks.inodes) freed += EvictOne(inode);
+  Removed(rest);
+  for (const Inode& inode : rest.inodes) {
+    NoteEmptied(inode.parent);
+    Tell([&](CacheListener& listener) { listener.OnInvalid(inode.parent, inode.name); });
+  }
   return freed;
 }
 
@@ -227,7 +233,8 @@ uint64_t Cache::EvictOne(const Inode& inode) {
       return txn.RemoveTrash({inode.block, inode.drive});
     });
     if (restored.ok()) inodes_.Add(1);
-    residents_->PutBack(inode.ino);
+    // Without its folder it has no name any more: trash, for the next start.
+    restored.ok() ? residents_->PutBack(inode.ino) : (void)residents_->Remove(inode.ino);
     return 0;
   }
   const uint64_t allocated = residents_->Remove(inode.ino).allocated;

@@ -185,6 +185,15 @@ void Residents::PutBack(Ino ino) {
   policy_->Touch(ino);
 }
 
+void Residents::Hold(Ino ino, int64_t ns) {
+  const int64_t until = clock_.MonotonicNs() + ns;
+  MutexLock lock(mutex_);
+  auto it = entries_.find(ino);
+  if (it == entries_.end()) return;
+  it->second.going = false;
+  it->second.lease_until_ns = until;
+}
+
 bool Residents::PutOff(Ino ino) {
   MutexLock lock(mutex_);
   auto it = entries_.find(ino);

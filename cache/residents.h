@@ -84,6 +84,8 @@ class Residents {
   // turn.
   void PutBack(Ino ino) PFS_EXCLUDES(mutex_);
 
+  // The victim stays, and is none for so long.
+  void Hold(Ino ino, int64_t ns) PFS_EXCLUDES(mutex_);
   // Its group was used later than itself: as PutBack, but only once between two opens. False: it
   // was put off before, and is still a victim.
   bool PutOff(Ino ino) PFS_EXCLUDES(mutex_);

@@ -108,24 +108,73 @@ TEST_F(GroupTest, TheMemberThatWasUsedLastDecides) {
   EXPECT_TRUE(Has(metadata)) << "it goes with its data, which is in use";
 }
 
-TEST_F(GroupTest, LayersOfAFolderGoTogether) {
-  Result<Entry> folder =
-      cache_->MakeNode(kRootIno, std::string(kHash, 40), S_IFDIR | 0755, "", Self());
-  ASSERT_TRUE(folder.ok());
-  const Ino ino = folder->inode.ino;
-  for (int layer = 0; layer < 4; ++layer) {
-    Put("layer." + std::to_string(layer) + ".safetensors", "layer", ino);
-    Put("between-" + std::to_string(layer), std::string(1 << 20, 'b'));
+class FolderTest : public GroupTest {
+ protected:
+  static constexpr int kLayers = 4;
+
+  void SetUp() override {
+    GroupTest::SetUp();
+    Result<Entry> folder =
+        cache_->MakeNode(kRootIno, std::string(kHash, 40), S_IFDIR | 0755, "", Self());
+    ASSERT_TRUE(folder.ok());
+    folder_ = folder->inode.ino;
   }
-  // Space for which the first layer alone would do.
-  int left = 4;
-  for (int i = 0; i < 80 && left == 4; ++i) {
+  void PutLayers() {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      Put(Layer(layer), "layer", folder_);
+      Put("between-" + std::to_string(layer), std::string(1 << 20, 'b'));
+    }
+    Restart();  // whoever made the folder holds its lease
+  }
+  static std::string Layer(int number) {
+    return "layer." + std::to_string(number) + ".safetensors";
+  }
+  int Layers() {
+    int left = 0;
+    for (int layer = 0; layer < kLayers; ++layer) left += Has(Layer(layer), folder_) ? 1 : 0;
+    return left;
+  }
+  bool HasFolder() { return Has(std::string(kHash, 40)); }
+
+  Ino folder_ = 0;
+};
+
+TEST_F(FolderTest, LayersGoTogetherAndTheirFolderWithThem) {
+  PutLayers();
+  ASSERT_TRUE(cache_->MakeNode(folder_, "parent", S_IFLNK | 0777, "../elsewhere", Self()).ok());
+  Restart();
+  // Until there is space for which the first layer alone would do.
+  for (int i = 0; i < 80 && Layers() == kLayers; ++i)
     Put("filler-" + std::to_string(i), std::string(1 << 20, 'f'));
-    left = 0;
-    for (int layer = 0; layer < 4; ++layer)
-      left += Has("layer." + std::to_string(layer) + ".safetensors", ino) ? 1 : 0;
-  }
-  EXPECT_EQ(left, 0);
+  EXPECT_EQ(Layers(), 0);
+  EXPECT_FALSE(HasFolder()) << "clients ask only for the folder";
+}
+
+TEST_F(FolderTest, AFolderThatHasSomethingElseStays) {
+  ASSERT_TRUE(cache_->MakeNode(folder_, "sub", S_IFDIR | 0755, "", Self()).ok());
+  PutLayers();
+  for (int i = 0; i < 80 && Layers() == kLayers; ++i)
+    Put("filler-" + std::to_string(i), std::string(1 << 20, 'f'));
+  EXPECT_EQ(Layers(), 0);
+  EXPECT_TRUE(Has("sub", folder_));
+}
+
+TEST_F(FolderTest, AFolderThatIsBeingFilledStays) {
+  PutLayers();
+  Result<Created> writer = Create("layer.9.safetensors", O_WRONLY | O_EXCL, folder_);
+  ASSERT_TRUE(writer.ok());
+  Flood();
+  EXPECT_EQ(Layers(), kLayers);
+  CloseFile(std::move(writer->handle));
+}
+
+TEST_F(FolderTest, WhoHasSeenTheFolderFindsItsLayers) {
+  config_.lease_ms = 600'000;
+  config_.space_wait_ms = 10'000;
+  PutLayers();
+  ASSERT_TRUE(HasFolder());
+  Flood();
+  EXPECT_EQ(Layers(), kLayers);
 }
 
 }  // namespace
