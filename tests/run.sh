@@ -5,11 +5,12 @@
 #
 # In this order, so that the summary of the main test run comes last:
 #   clang     compiled, with the thread-safety analysis; not run
+#   fuzz      the fuzzers of tests/fuzz, a few seconds each
 #   asan      AddressSanitizer and UBSan: labels unit and stress
 #   tsan      ThreadSanitizer: labels unit and stress
 #   release   gcc: everything but label full
-# --full adds label full of release (many more rounds, with PREFIXFS_FULL=1) and a tally at the end. Logs and results
-# are in build/NAME/Testing. Exits with non-zero if anything failed, in whichever part.
+# --full adds label full of release (many more rounds, with PREFIXFS_FULL=1), two minutes for each fuzzer, and a tally
+# at the end. Logs and results are in build/NAME/Testing. Exits with non-zero if anything failed, in whichever part.
 set -uo pipefail
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -117,6 +118,16 @@ sanitizer() {
   run_ctest "$preset" stress -L '^stress$'
 }
 
+fuzzers() {
+  say fuzz
+  configure fuzz || return
+  if [ "$full" = yes ]; then
+    build fuzz all_fuzzers && PREFIXFS_FULL=1 run_ctest fuzz fuzz -L '^fuzz'
+  else
+    build fuzz fuzzers && run_ctest fuzz fuzz -L '^fuzz$'
+  fi
+}
+
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
@@ -131,6 +142,7 @@ rm -f "$top"/build/*/Testing/*.xml
 
 say clang
 configure clang && build clang
+fuzzers
 sanitizer asan
 sanitizer tsan
 say release

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
-PRESETS = ("asan", "tsan", "release")
+PRESETS = ("fuzz", "asan", "tsan", "release")
 ROUNDS = re.compile(r"\brounds: ([0-9][0-9,']*)")
 
 

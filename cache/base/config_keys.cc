@@ -1,7 +1,10 @@
 #include "cache/base/config_keys.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <map>
 
 #include "cache/base/units.h"
@@ -51,7 +54,8 @@ const ConfigKey kKeys[] = {
     {"passthrough", ToggleField{&Config::passthrough},
      "Kernel passthrough of reads and writes: auto uses it where the kernel has it."},
     {"io_uring", ToggleField{&Config::io_uring},
-     "FUSE requests over io_uring rather than /dev/fuse: auto uses it where kernel and libfuse can."},
+     "FUSE requests over io_uring rather than /dev/fuse: auto uses it where kernel and libfuse "
+     "can."},
     {"io_uring_depth", CountField{&Config::io_uring_depth, 1, 4096},
      "Requests that may be under way for each processor over io_uring."},
     {"o_direct", ChoiceField{&Config::o_direct, kDirectModes},
@@ -110,14 +114,30 @@ std::string TomlString(std::string_view text) {
   return out + "\"";
 }
 
+// The shortest text that reads back to exactly `value`.
 std::string NumberText(double value) {
   char text[32];
-  std::snprintf(text, sizeof(text), "%.10g", value);
-  return text;
+  return {text, std::to_chars(text, std::end(text), value).ptr};
+}
+
+// The same for a share, which is read as a percentage: without an exponent, and divided by 100. A
+// neighbour of the product may be what was written, and shorter.
+std::string PercentText(double fraction) {
+  char text[512];  // the smallest double has 324 zeros
+  std::string shortest;
+  double percent = fraction * 100;
+  for (int i = 0; i < 2; ++i) percent = std::nextafter(percent, 0);
+  for (int i = 0; i < 5; ++i, percent = std::nextafter(percent, HUGE_VAL)) {
+    if (percent / 100 != fraction) continue;
+    const auto end = std::to_chars(text, std::end(text), percent, std::chars_format::fixed).ptr;
+    if (shortest.empty() || static_cast<size_t>(end - text) < shortest.size())
+      shortest.assign(text, end);
+  }
+  return shortest + "%";
 }
 
 std::string ShareText(const SizeSpec& size) {
-  return size.fraction > 0 ? NumberText(size.fraction * 100) + "%" : SizeText(size.bytes);
+  return size.fraction > 0 ? PercentText(size.fraction) : SizeText(size.bytes);
 }
 
 std::string_view ToggleText(Toggle toggle) {
@@ -177,7 +197,7 @@ struct Setter {
   Status operator()(const ShareField& f) const {
     const SizeSpec size = PFS_TRY(SizeOf(value));
     if (size.fraction > f.max_fraction) {
-      return Wrong("must be at most " + NumberText(f.max_fraction * 100) + "%");
+      return Wrong("must be at most " + PercentText(f.max_fraction));
     }
     if (size.fraction == 0 && size.bytes < f.min_bytes) {
       return Wrong("must be at least " + SizeText(f.min_bytes));

@@ -27,8 +27,9 @@ constexpr size_t kPiece = 1 << 20;
 
 Status Failed(int error) { return Status::FromErrno(error, "index: STATE"); }
 
-Status WriteSynced(int directory_fd, std::string_view text) {
-  Fd fd(::openat(directory_fd, kFresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+Status WriteSynced(int directory_fd, const char* name, int flags, std::string_view text) {
+  const size_t size = text.size();
+  Fd fd(::openat(directory_fd, name, O_WRONLY | O_CLOEXEC | flags, 0600));
   if (!fd.valid()) return Failed(errno);
   while (!text.empty()) {
     const ssize_t n = ::write(fd.get(), text.data(), text.size());
@@ -36,7 +37,14 @@ Status WriteSynced(int directory_fd, std::string_view text) {
     if (n < 0) return Failed(errno);
     text.remove_prefix(static_cast<size_t>(n));
   }
+  if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return Failed(errno);
   return ::fsync(fd.get()) == 0 ? Ok() : Failed(errno);
+}
+
+Status ReplaceState(int directory_fd, std::string_view text) {
+  PFS_TRY(WriteSynced(directory_fd, kFresh, O_CREAT | O_TRUNC, text));
+  if (::renameat(directory_fd, kFresh, directory_fd, kName) != 0) return Failed(errno);
+  return ::fsync(directory_fd) == 0 ? Ok() : Failed(errno);
 }
 
 }  // namespace
@@ -61,9 +69,14 @@ Status WriteIndexState(int directory_fd, const IndexState& state) {
   std::string text(kMagic);
   text += "\nboot " + state.boot_id + "\n" + (state.clean ? "clean" : "in use") + "\n";
   if (!state.digest.empty()) text.append(kDigest).append(state.digest).append("\n");
-  PFS_TRY(WriteSynced(directory_fd, text));
-  if (::renameat(directory_fd, kFresh, directory_fd, kName) != 0) return Failed(errno);
-  return ::fsync(directory_fd) == 0 ? Ok() : Failed(errno);
+  const Status replaced = ReplaceState(directory_fd, text);
+  if (!replaced.Is(Code::kNoSpace)) return replaced;
+  // On a full filesystem over the old one, which has its block: a start must not need space,
+  // because it is what evicts. Nothing writes data.mdb meanwhile, so whatever mixture of the two a
+  // crash leaves is true of it, or unreadable.
+  (void)::unlinkat(directory_fd, kFresh, 0);
+  const Status over = WriteSynced(directory_fd, kName, 0, text);
+  return over.Is(Code::kNotFound) ? replaced : over;
 }
 
 Result<std::string> DigestOfData(int directory_fd) {

@@ -193,7 +193,7 @@ Result<std::vector<Node>> PageCheck::Nodes(uint64_t page, const Walk& walk, bool
   const char* at = PFS_TRY(Page(page, branch ? kBranch : kLeaf));
   const auto head = Load<PageHead>(at);
   if (head.lower < sizeof(PageHead) || head.lower % 2 != 0 || head.lower > head.upper ||
-      head.upper > page_bytes_) {
+      head.upper % 2 != 0 || head.upper > page_bytes_) {
     return Bad(At(page) + "bounds do not fit");
   }
   const size_t count = (head.lower - sizeof(PageHead)) / 2;

@@ -54,8 +54,18 @@ uint32_t DirectAlignment(int fd) {
 // Sets the header's xattr on a file and sees whether its extents can be shared and what O_DIRECT
 // asks for. Both files are empty if the filesystem is full, which is enough for these questions.
 Status Probe(int incoming, bool* reflink, uint32_t* direct_alignment) {
-  const Fd file = PFS_TRY(OpenAt(incoming, kProbeFile, O_RDWR | O_CREAT | O_TRUNC, kFileMode));
-  const Fd clone = PFS_TRY(OpenAt(incoming, kProbeClone, O_RDWR | O_CREAT | O_TRUNC, kFileMode));
+  constexpr int kFlags = O_RDWR | O_CREAT | O_TRUNC;
+  Result<Fd> made = OpenAt(incoming, kProbeFile, kFlags, kFileMode);
+  Result<Fd> second =
+      made.ok() ? OpenAt(incoming, kProbeClone, kFlags, kFileMode) : Result<Fd>(Fd());
+  const Status& status = made.ok() ? second.status() : made.status();
+  // Without an inode to be had nothing can be tried, but a start is what evicts.
+  if (status.Is(Code::kNoSpace)) {
+    spdlog::warn("the filesystem is full: new versions are copied until the next start");
+    return Ok();
+  }
+  PFS_TRY(status);
+  const Fd file = std::move(made).value(), clone = std::move(second).value();
   const std::string header(256, 'h');
   if (fsetxattr(file.get(), kHeaderXattr, header.data(), header.size(), 0) != 0) {
     if (errno == EOPNOTSUPP) {

@@ -132,7 +132,9 @@ void DriveSet::RefreshSpace() {
   for (size_t i = 0; i < drives_.size(); ++i) {
     const Result<DriveSpace> space = drives_[i]->Space();
     if (!space.ok()) {
-      states_[i]->free_bytes = 0;
+      // Of a drive that has not failed the last answer stays: with nothing free every block on it
+      // would be evicted.
+      if (drives_[i]->failed()) states_[i]->free_bytes = 0;
       continue;
     }
     const DriveSpace& shared = seen.try_emplace(space.value().fs_id, space.value()).first->second;

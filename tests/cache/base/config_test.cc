@@ -220,6 +220,34 @@ TEST(FormatConfig, IsReadBackToTheSame) {
   EXPECT_EQ(again.capacity.bytes, 1048577u);
 }
 
+// Shares that a percentage has in full, however small or long.
+TEST(FormatConfig, GivesEveryShareAndRatioBackExactly) {
+  for (const char* share : {"0.00000001%", "33.333333333333336%", "0.57%", "99.9999999999%"}) {
+    const Result<SizeSpec> size = ParseSize(share);
+    ASSERT_TRUE(size.ok()) << share;
+    Config config;
+    config.capacity = *size;
+    config.high_watermark = size->fraction;
+    const Result<Config> again = ParseConfig(FormatConfig(config), "again");
+    ASSERT_TRUE(again.ok()) << share << ": " << again.status().ToString();
+    EXPECT_EQ(again->capacity.fraction, size->fraction) << share;
+    EXPECT_EQ(again->high_watermark, size->fraction) << share;
+  }
+  Config plain;
+  plain.capacity.fraction = 0.57;
+  EXPECT_NE(FormatConfig(plain).find("capacity = \"57%\""), std::string::npos);
+}
+
+// toml++ asserts on some of these.
+TEST(ParseConfig, RefusesBrokenSyntaxInEveryBuild) {
+  for (const std::string& text : {std::string("[\0", 2), std::string("[\xc3\xa9]"),
+                                  std::string("nvme = [\"/a\", '/b\nx'c]d = 1"),
+                                  std::string("lease = \xcb\x89"), std::string("\xcb\x89 = 1")}) {
+    const Result<Config> config = ParseConfig(text, "broken.toml");
+    EXPECT_EQ(config.status().code(), Code::kInvalid) << text;
+  }
+}
+
 TEST(ApplyOverride, TakesABareWordForAString) {
   EXPECT_EQ(Overridden("lease=3s").lease_ms, 3000);
   EXPECT_DOUBLE_EQ(Overridden("capacity=70%").capacity.fraction, 0.7);
