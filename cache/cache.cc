@@ -57,7 +57,12 @@ Status Cache::Start() {
   PFS_TRY(Load());
   evictor_ = std::make_unique<Evictor>(
       *budget_, *residents_, *drives_, config_.min_free,
-      [this](const std::vector<Residents::Victim>& victims) { return EvictBatch(victims); });
+      [this](const std::vector<Residents::Victim>& victims) { return EvictBatch(victims); },
+      [this] {
+        const int64_t change = quarantine_->Clear();
+        budget_->Account(change, 0);
+        return change < 0;
+      });
   evictor_->Start();
   checksums_->Start();
   scrubber_->Start();

@@ -13,12 +13,13 @@ constexpr uint64_t kCushion = 64ull
 }  // namespace
 
 Evictor::Evictor(Budget& budget, Residents& residents, DriveSet& drives, SizeSpec min_free,
-                 Evict evict)
+                 Evict evict, LastResort last_resort)
     : budget_(budget),
       residents_(residents),
       drives_(drives),
       min_free_(min_free),
-      evict_(std::move(evict)) {}
+      evict_(std::move(evict)),
+      last_resort_(std::move(last_resort)) {}
 
 uint64_t Evictor::Free(uint64_t bytes, int drive, bool* leased_ahead) {
   uint64_t freed = 0;
@@ -65,7 +66,7 @@ Evictor::Outcome Evictor::Remove(const std::vector<Residents::Victim>& victims) 
 void Evictor::Run() {
   bool leased_ahead = false;
   while (const uint64_t wanted = budget_.Wanted()) {
-    if (Free(wanted, -1, &leased_ahead) > 0) continue;
+    if (Free(wanted, -1, &leased_ahead) > 0 || last_resort_()) continue;
     // With leases running out soon waiters go on waiting; otherwise there is no point.
     if (!leased_ahead) budget_.NothingEvictable();
     break;
@@ -80,7 +81,7 @@ void Evictor::Run() {
     const int64_t headroom =
         drives_.Headroom(drive->slot(), min_free_) - static_cast<int64_t>(kCushion);
     if (headroom >= 0) continue;
-    Free(static_cast<uint64_t>(-headroom), drive->slot(), &leased_ahead);
+    if (Free(static_cast<uint64_t>(-headroom), drive->slot(), &leased_ahead) == 0) last_resort_();
     drives_.RefreshSpace();
   }
 }

@@ -25,7 +25,10 @@ class Evictor {
   // `evict` removes the victims, and what goes with them; victims it did not remove it has put
   // back.
   using Evict = std::function<Outcome(const std::vector<Residents::Victim>&)>;
-  Evictor(Budget& budget, Residents& residents, DriveSet& drives, SizeSpec min_free, Evict evict);
+  // Asked where nothing can be evicted: true if something else came free.
+  using LastResort = std::function<bool()>;
+  Evictor(Budget& budget, Residents& residents, DriveSet& drives, SizeSpec min_free, Evict evict,
+          LastResort last_resort);
 
   void Start() {
     ticker_.Start(100, [this] { Run(); });
@@ -46,6 +49,7 @@ class Evictor {
   DriveSet& drives_;
   const SizeSpec min_free_;
   const Evict evict_;
+  const LastResort last_resort_;
   Ticker ticker_;
 };
 

@@ -25,7 +25,7 @@ int64_t Quarantine::Load() {
     MutexLock lock(mutex_);
     for (const Kept& kept : found) change += Add(kept);
   }
-  return change + Trim();
+  return change + Trim(limit_bytes_);
 }
 
 int64_t Quarantine::Add(const Kept& kept) {
@@ -54,14 +54,14 @@ int64_t Quarantine::Keep(uint16_t slot, const BlockId& block) {
     MutexLock lock(mutex_);
     change = Add({block, slot, *bytes, 0});
   }
-  return change + Trim();
+  return change + Trim(limit_bytes_);
 }
 
-int64_t Quarantine::Trim() {
+int64_t Quarantine::Trim(uint64_t limit_bytes) {
   std::vector<Kept> going;
   {
     MutexLock lock(mutex_);
-    while (bytes_ > limit_bytes_ && !kept_.empty()) {
+    while (bytes_ > limit_bytes && !kept_.empty()) {
       bytes_ -= kept_.front().bytes;
       going.push_back(kept_.front());
       kept_.pop_front();

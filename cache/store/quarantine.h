@@ -28,6 +28,9 @@ class Quarantine {
   // It was whole after all.
   int64_t Drop(uint16_t drive, const BlockId& block) PFS_EXCLUDES(mutex_);
 
+  // All of it, because space is short and there is nothing else to give.
+  int64_t Clear() PFS_EXCLUDES(mutex_) { return Trim(0); }
+
   uint64_t blocks() PFS_EXCLUDES(mutex_);
   uint64_t bytes() PFS_EXCLUDES(mutex_);
 
@@ -39,7 +42,7 @@ class Quarantine {
     int64_t since_ns = 0;
   };
   int64_t Add(const Kept& kept) PFS_REQUIRES(mutex_);
-  int64_t Trim() PFS_EXCLUDES(mutex_);
+  int64_t Trim(uint64_t limit_bytes) PFS_EXCLUDES(mutex_);
 
   DriveSet& drives_;
   const uint64_t limit_bytes_;

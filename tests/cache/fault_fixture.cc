@@ -222,10 +222,16 @@ std::string FaultTest::CheckAll() {
     }
     return std::string(kNames[i]) + " holds " + std::to_string(*holds) + ", may hold" + may;
   }
-  Write("fresh", kNew);
-  const Result<int> fresh = Holds("fresh");
-  if (!fresh.ok()) return "a new block: " + fresh.status().ToString();
-  return *fresh == kNew ? "" : "a new block holds " + std::to_string(*fresh);
+  // Where the budget is hardly larger than one promise, the evictor may take it again at once.
+  int holds = kAbsent;
+  for (int tries = 0; tries < 20 && holds == kAbsent; ++tries) {
+    Write("fresh", kNew);
+    const Result<int> fresh = Holds("fresh");
+    if (!fresh.ok()) return "a new block: " + fresh.status().ToString();
+    holds = *fresh;
+    if (cache_->counters().evicted_blocks == 0) break;
+  }
+  return holds == kNew ? "" : "a new block holds " + std::to_string(holds);
 }
 
 Ino FaultTest::InoOf(const std::string& name) {
