@@ -17,6 +17,10 @@ void AddMountCommand(CLI::App& app, int* exit_code);
 void AddUmountCommand(CLI::App& app, int* exit_code);
 void AddStatCommand(CLI::App& app, int* exit_code);
 void AddLocateCommand(CLI::App& app, int* exit_code);
+void AddFsckCommand(CLI::App& app, int* exit_code);
+
+// Wrong usage of `prefixfs fsck`, which has the exit codes of fsck(8).
+int FsckUsageExitCode();
 
 // What `prefixfs mount` does once its options are parsed. Returns the exit code; with
 // `arguments.foreground` it becomes prefixfsd and does not return.

@@ -18,6 +18,7 @@ constexpr const char* kExamples =
     "  prefixfs mount -c /etc/prefixfs/prefixfs.toml /mnt/kv\n"
     "  prefixfs stat /mnt/kv\n"
     "  prefixfs umount /mnt/kv\n"
+    "  prefixfs fsck /nvme0\n"
     "\nExit codes: 0 done, 1 failed, 2 wrong usage. `prefixfs COMMAND --help` tells more.";
 
 int Main(int argc, char** argv) {
@@ -34,10 +35,12 @@ int Main(int argc, char** argv) {
   AddUmountCommand(app, &exit_code);
   AddStatCommand(app, &exit_code);
   AddLocateCommand(app, &exit_code);
+  AddFsckCommand(app, &exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (app.exit(error) == 0) return kExitOk;
+    return app.got_subcommand("fsck") ? FsckUsageExitCode() : kExitUsage;
   }
   return exit_code;
 }

@@ -94,7 +94,9 @@ class PidFile {
 
 Status Serve(const MountOptions& options, Ready& ready) {
   RaiseDescriptorLimit();
-  ::umask(0);
+  // What clients ask for is kept in the index; of the daemon's own files none is for others to
+  // write.
+  ::umask(022);
   std::unique_ptr<Cache> cache = PFS_TRY(Cache::Open(options.config));
   PidFile pid(options.config.nvme.front());
   Status served = Ok();

@@ -24,6 +24,11 @@ CACHE_PARTS = {
     "policy": {"policy", "base"},
     "naming": {"naming", "base"},
 }
+# The checker of drives must not repeat the daemon's mistakes, so it shares none of its code: what it may include
+# besides its own folder is the layout of a record's head, and what has nothing to do with the format.
+CHECKER = "tools/fsck/"
+CHECKER_MAY_INCLUDE = ("tools/fsck/", "cache/base/", "cache/index/record_format.h")
+
 # The record is the header of a backing file as well, so the store writes what the index defines.
 EXTRA = {("store", "cache/index/record.h")}
 
@@ -65,6 +70,8 @@ def check_includes(path, text):
             continue
         if root not in MAY_INCLUDE[folder]:
             faults.append(f"{path} includes {target}: {folder} may include only {sorted(MAY_INCLUDE[folder])}")
+        elif path.startswith(CHECKER) and not target.startswith(CHECKER_MAY_INCLUDE):
+            faults.append(f"{path} includes {target}: {CHECKER} may include only {CHECKER_MAY_INCLUDE}")
         elif folder == "cache" and root == "cache":
             faults += check_cache_include(path, target)
     return faults

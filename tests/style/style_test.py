@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import unittest
 
@@ -46,6 +47,14 @@ class TreeTest(unittest.TestCase):
         self.assertEqual(faults, [], "\n" + "\n".join(faults))
 
 
+class DocumentsTest(unittest.TestCase):
+    def test_every_kind_of_finding_is_documented(self):
+        kinds = set(re.findall(r'\{"([a-z-]+)",', text_of("tools/fsck/kinds.cc")))
+        documented = set(re.findall(r"^\| `([a-z-]+)` \|", text_of("docs/FSCK.md"), re.MULTILINE))
+        self.assertTrue(kinds)
+        self.assertEqual(kinds, documented)
+
+
 class PlantedFaultTest(unittest.TestCase):
     def includes(self, path, target):
         return rules.check_includes(path, f'#include "{target}"\n')
@@ -60,6 +69,14 @@ class PlantedFaultTest(unittest.TestCase):
     def test_fs_and_rdma_never_include_each_other(self):
         self.assertTrue(self.includes("fs/session.cc", "rdma/pool.h"))
         self.assertTrue(self.includes("rdma/pool.cc", "fs/session.h"))
+
+    def test_the_checker_shares_no_code_with_the_daemon(self):
+        for target in ("cache/index/record.h", "cache/index/index.h", "cache/store/drive.h", "cache/cache.h",
+                       "tools/mounts.h", "fs/session.h"):
+            self.assertTrue(self.includes("tools/fsck/record.cc", target), target)
+        for target in ("cache/index/record_format.h", "cache/base/status.h", "tools/fsck/report.h"):
+            self.assertEqual(self.includes("tools/fsck/record.cc", target), [])
+        self.assertEqual(self.includes("tools/cmd_fsck.cc", "tools/fsck/fsck.h"), [])
 
     def test_the_allowed_directions_are_allowed(self):
         for path, target in (("tools/prefixfs.cc", "fs/session.h"), ("tools/prefixfs.cc", "rdma/pool.h"),

@@ -25,7 +25,7 @@ RunResult Helper(std::vector<std::string> words) {
 }
 
 TEST(CommandLine, EveryHelpTellsTheExitCodes) {
-  for (const std::string command : {"", "mount", "umount", "stat", "locate"}) {
+  for (const std::string command : {"", "mount", "umount", "stat", "locate", "fsck"}) {
     std::vector<std::string> words{"--help"};
     if (!command.empty()) words.insert(words.begin(), command);
     const RunResult result = Tool(words);
