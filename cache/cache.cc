@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "cache/rebuild.h"
@@ -11,6 +12,7 @@
 namespace prefixfs {
 namespace {
 constexpr int kLockTries = 100;
+constexpr size_t kUuidLength = 36;
 constexpr int64_t kCheckTimeoutMs = 10 * 60 * 1000;
 }  // namespace
 
@@ -76,6 +78,28 @@ Status Cache::Start() {
   return Ok();
 }
 
+// " without 1 3": drives of the pool that are not here now.
+std::string Cache::AbsentSlots() const {
+  uint32_t given = 0;
+  for (const auto& drive : drives_->drives()) given = std::max(given, drive->slots_given());
+  std::string absent;
+  for (uint32_t slot = 0; slot < given; ++slot) {
+    if (drives_->Find(static_cast<uint16_t>(slot)) == nullptr) absent += " " + std::to_string(slot);
+  }
+  return absent.empty() ? absent : " without" + absent;
+}
+
+// A drive that is here and was not when the index was made, so that its blocks are not in it.
+std::string Cache::ReturnedSlot(const std::string& described) const {
+  std::istringstream words(described);
+  std::string word;
+  words >> word >> word;  // uuid, without
+  for (unsigned slot; words >> slot;) {
+    if (drives_->Find(static_cast<uint16_t>(slot)) != nullptr) return std::to_string(slot);
+  }
+  return {};
+}
+
 // Uses the index that is there only if it is whole, of these drives, and was not interrupted by a
 // crash of the system.
 Status Cache::OpenIndex() {
@@ -92,7 +116,9 @@ Status Cache::OpenIndex() {
     Result<std::unique_ptr<Index>> index = Index::Open(options);
     if (index.ok()) {
       const IndexLineage& lineage = (*index)->lineage();
-      if (lineage.pool_uuid != drives_->pool_uuid()) {
+      if (const std::string back = ReturnedSlot(lineage.pool_uuid); !back.empty()) {
+        found = Status(Code::kCorrupt, "drive " + back + " was away when it was made");
+      } else if (lineage.pool_uuid.substr(0, kUuidLength) != drives_->pool_uuid()) {
         found = Status(Code::kCorrupt, "it describes other drives");
       } else if (!lineage.closed_clean && lineage.boot_id != CurrentBootId()) {
         found = Status(Code::kCorrupt, "the system went down while it was in use");
@@ -117,7 +143,7 @@ Status Cache::OpenIndex() {
   index_ = PFS_TRY(Index::Open(options));
   const RebuildTally tally = PFS_TRY(RebuildIndex(*index_, *drives_, *naming_));
   // Last, so that an index whose rebuild was interrupted describes no drives and is rebuilt again.
-  PFS_TRY(index_->SetPoolUuid(drives_->pool_uuid()));
+  PFS_TRY(index_->SetPoolUuid(drives_->pool_uuid() + AbsentSlots()));
   index_rebuilt_ = !absent || tally.blocks > 0;
   spdlog::info("index rebuilt: {} directories and links, {} blocks kept, {} dropped", tally.records,
                tally.blocks, tally.dropped);

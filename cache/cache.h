@@ -155,6 +155,9 @@ class Cache {
   Status OpenIndex();
   Status Load();
   Status SettleLeftOpen(Inode* inode);
+  int64_t CatchUp(const std::vector<Ino>& changed);
+  std::string AbsentSlots() const;
+  std::string ReturnedSlot(const std::string& described) const;
   Status EmptyIncoming(const std::set<BlockId>& named);
   Status EmptyTrash();
   void Tick();
@@ -169,6 +172,7 @@ class Cache {
                  const Caller& caller) const;
   void WriteRecord(const Inode& inode);
   void RefreshHeader(Ino ino);
+  bool WriteHeader(const Inode& inode);
   // `path`: what would be in `parent`.
   PathPolicy PolicyAt(const Inode& parent, const std::string& path, bool directory);
   Status RenamePublished(Ino parent, std::string_view name, Ino new_parent,
@@ -344,6 +348,7 @@ class Cache {
     uint64_t allocated = 0;
   };
   std::optional<Computed> ComputeChecksum(Ino ino);
+  bool WriteFirstHeader(Ino ino, const Digest& digest);
   void ChecksumBlocks(const std::vector<Ino>& blocks);
   void Remeasure(const Inode& inode);
   enum class Verdict {

@@ -10,6 +10,10 @@
 #include "cache/cache.h"
 
 namespace prefixfs {
+namespace {
+constexpr int64_t kCatchUpNs =
+    5 * kNsPerSecond;  // far longer than a change takes to be written out
+}
 
 // Files whose name nobody else had seen when the last daemon went: removed, unless the index has
 // them already and only the move out of incoming/ is missing.
@@ -46,8 +50,8 @@ Status Cache::EmptyTrash() {
   return Ok();
 }
 
-// A file that was visible when the last daemon died: its writer is gone, so what is there is what
-// it is.
+// A file that was visible when the last daemon died, or an ordinary one: its writer is gone, so
+// what is there is what it is.
 Status Cache::SettleLeftOpen(Inode* inode) {
   Drive* drive = drives_->Find(inode->drive);
   if (drive == nullptr) return Ok();
@@ -55,11 +59,31 @@ Status Cache::SettleLeftOpen(Inode* inode) {
   if (!fd.ok()) return drive->Note(fd.status());
   struct stat now;
   if (::fstat(fd->get(), &now) != 0) return drive->Note(Status::FromErrno(errno, "fstat"));
-  inode->state = FileState::kSealed;
+  if (inode->state != FileState::kPosix) inode->state = FileState::kSealed;
   inode->size = static_cast<uint64_t>(now.st_size);
   inode->allocated = static_cast<uint64_t>(now.st_blocks) * 512;
   inode->mtime_ns = now.st_mtim.tv_sec * kNsPerSecond + now.st_mtim.tv_nsec;
   return index_->Update([&](IndexTxn& txn) { return txn.Put(*inode); });
+}
+
+// After a kill: what was committed in the last moments may not have reached the headers and records
+// from which an index is made anew. And what ordinary files hold is known to their filesystem
+// alone.
+// Returns by how much the bytes of ordinary files differ from what the index had.
+int64_t Cache::CatchUp(const std::vector<Ino>& changed) {
+  int64_t more = 0;
+  for (const Ino ino : changed) {
+    Result<Inode> inode = index_->Get(ino);
+    if (!inode.ok()) continue;
+    if (inode->state == FileState::kPosix) {
+      const auto before = static_cast<int64_t>(inode->allocated);
+      if (Status status = SettleLeftOpen(&*inode); !status.ok())
+        spdlog::warn("{}: {}", inode->name, status.ToString());
+      more += static_cast<int64_t>(inode->allocated) - before;
+    }
+    inode->IsFile() ? RefreshHeader(ino) : WriteRecord(*inode);
+  }
+  return more;
 }
 
 Status Cache::Load() {
@@ -76,10 +100,19 @@ Status Cache::Load() {
   };
   std::vector<Found> found;
   std::vector<Ino> left_open;
+  const bool killed = !index_->lineage().closed_clean && !index_->lineage().fresh;
+  std::vector<std::pair<int64_t, Ino>> changed;
+  int64_t last_change_ns = 0;
   std::set<BlockId> young_blocks;
   uint64_t used = 0;
   PFS_TRY(index_->ForEachNumbers([&](const Inode& inode) {
     inodes_.Add(1);
+    if (killed) {
+      last_change_ns = std::max(last_change_ns, inode.ctime_ns);
+      const bool posix = inode.state == FileState::kPosix;
+      if (posix || inode.ctime_ns >= last_change_ns - kCatchUpNs)
+        changed.emplace_back(posix ? INT64_MAX : inode.ctime_ns, inode.ino);
+    }
     if (!inode.IsFile()) return true;
     if (inode.state == FileState::kPosix) used += inode.allocated;
     // Published a moment ago, perhaps without its move out of incoming/.
@@ -96,6 +129,11 @@ Status Cache::Load() {
     return true;
   }));
   PFS_TRY(EmptyIncoming(young_blocks));
+  std::vector<Ino> to_catch_up;
+  for (const auto& [at_ns, ino] : changed) {
+    if (at_ns >= last_change_ns - kCatchUpNs) to_catch_up.push_back(ino);
+  }
+  used += static_cast<uint64_t>(CatchUp(to_catch_up));
   for (const Ino ino : left_open) {
     Inode inode = PFS_TRY(index_->Get(ino));
     if (Status status = SettleLeftOpen(&inode); !status.ok()) {

@@ -161,13 +161,19 @@ void Cache::RefreshHeader(Ino ino) {
   Result<Inode> inode = index_->Get(ino);
   if (!inode.ok()) return;
   if (inode->state != FileState::kPosix && inode->checksum_kind == ChecksumKind::kNone) return;
-  Drive* drive = drives_->Find(inode->drive);
-  if (drive == nullptr) return;
-  Result<Fd> fd = drive->OpenWritable(inode->block);
-  Status status = fd.ok() ? drive->WriteHeader(fd->get(), *inode) : fd.status();
+  (void)WriteHeader(*inode);
+}
+
+// Under the header's turn.
+bool Cache::WriteHeader(const Inode& inode) {
+  Drive* drive = drives_->Find(inode.drive);
+  if (drive == nullptr) return false;
+  Result<Fd> fd = drive->OpenWritable(inode.block);
+  Status status = fd.ok() ? drive->WriteHeader(fd->get(), inode) : fd.status();
   if (status = drive->Note(status); !status.ok() && !status.Is(Code::kNotFound)) {
-    spdlog::warn("header of {} on {}: {}", ToHex(inode->block), drive->path(), status.ToString());
+    spdlog::warn("header of {} on {}: {}", ToHex(inode.block), drive->path(), status.ToString());
   }
+  return status.ok();
 }
 
 void Cache::TouchDirectory(IndexTxn& txn, Ino directory, int64_t now_ns) {

@@ -61,6 +61,8 @@ class Rebuilder {
     for (auto it = nodes_.rbegin(); it != nodes_.rend(); ++it) (void)AddNode(it->first, 0);
     for (auto& drive : drives_.drives()) ReadBlocks(*drive);
     PFS_TRY(index_.RaiseIno(highest_));
+    PFS_TRY(RestoreRoot());
+    DropUnreachable();
     PFS_TRY(InsertNodes());
     PFS_TRY(InsertBlocks());
     return tally_;
@@ -128,6 +130,21 @@ class Rebuilder {
     ++tally_.dropped;
     spdlog::debug("dropping {}: {}", ToHex(block), why);
     (void)drive.Note(drive.Unlink(block, true)).ok();
+  }
+
+  // Owner, mode and times of the mount itself, if they were ever set.
+  Status RestoreRoot() {
+    const auto it = nodes_.find(kRootIno);
+    if (it == nodes_.end() || !it->second.IsDirectory()) return Ok();
+    return index_.Update([&](IndexTxn& txn) { return txn.Put(it->second); });
+  }
+
+  // What hangs off nothing would be in the way of nobody, and stay for ever.
+  void DropUnreachable() {
+    for (const auto& [ino, reachable] : reachable_) {
+      if (reachable || !nodes_.contains(ino)) continue;
+      for (auto& drive : drives_.drives()) (void)drive->Note(drive->RemoveRecord(ino)).ok();
+    }
   }
 
   Status InsertNodes() {

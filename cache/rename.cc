@@ -73,6 +73,8 @@ void Cache::ApplyPolicy(PathPolicy policy, Inode* inode) {
   if (!inode->IsFile()) return;
   if (policy == PathPolicy::kPosix) {
     inode->state = FileState::kPosix;
+    inode->checksum_kind = ChecksumKind::kNone;  // its bytes may change from now on
+    inode->checksum = {};
   } else if (inode->state == FileState::kPosix && !open_.Find(inode->ino)) {
     inode->state = FileState::kSealed;
   }

@@ -43,13 +43,25 @@ std::optional<Cache::Computed> Cache::ComputeChecksum(Ino ino) {
     digest.status().Is(Code::kCorrupt) ? DropCorrupt(ino) : BlockUnreadable(ino, *drive);
     return std::nullopt;
   }
-  // Before the checksum is stored: a start looks for blocks that have one in blocks/ only.
+  // Both before the checksum is stored: a start looks for blocks that have one in blocks/ only, and
+  // takes it that they have their header.
   if (!drive->Note(drive->Publish(inode->block)).ok()) return std::nullopt;
+  if (!WriteFirstHeader(ino, *digest)) return std::nullopt;
   struct stat now;
   const bool measured = ::fstat(fd->get(), &now) == 0;
   const uint64_t allocated =
       measured ? static_cast<uint64_t>(now.st_blocks) * 512 : inode->allocated;
   return Computed{std::move(inode).value(), *digest, allocated};
+}
+
+// The header of a block as it will be once its checksum is stored.
+bool Cache::WriteFirstHeader(Ino ino, const Digest& digest) {
+  MutexLock turn(header_turns_[ino % std::size(header_turns_)]);
+  Result<Inode> inode = index_->Get(ino);
+  if (!inode.ok() || inode->state != FileState::kSealed) return false;
+  inode->checksum_kind = ChecksumKind::kXxh3_128;
+  inode->checksum = digest;
+  return WriteHeader(*inode);
 }
 
 // On the checksum thread.

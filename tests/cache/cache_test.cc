@@ -141,11 +141,14 @@ TEST_F(CacheTest, TruncateByNameMakesAndPublishesAVersion) {
 }
 
 TEST_F(CacheTest, ReplacedBlockIsReadableThroughItsHandleAndThenFreed) {
+  config_.index_sync_ms = 60'000;  // what the index takes is counted at a tick
+  Restart();
   Put("a", std::string(1 << 20, 'x'));
   Result<HandlePtr> reader = Open("a", O_RDONLY, Stranger());
   Put("b", "short");
   ASSERT_TRUE(cache_->Rename(kRootIno, "b", kRootIno, "a", 0, Self()).ok());
   EXPECT_EQ(ContentOf(**reader).size(), 1u << 20);
+  AwaitChecksums();
   const uint64_t held = cache_->MakeReport().used;
   cache_->Release(std::move(reader).value());
   for (int i = 0; i < 500 && cache_->MakeReport().used > held - (1u << 20); ++i) ::usleep(10'000);
@@ -237,6 +240,7 @@ TEST_F(CacheTest, EverythingIsThereAfterARestart) {
   const Ino directory = MakeDirectory("d");
   Put("x", "block", directory);
   ASSERT_TRUE(cache_->MakeNode(kRootIno, "link", S_IFLNK | 0777, "d/x", Self()).ok());
+  AwaitChecksums();
   const uint64_t used = cache_->MakeReport().used;
   Restart();
   EXPECT_THAT(List(kRootIno, Self()), ElementsAre("d", "link"));
@@ -315,6 +319,23 @@ TEST_F(CacheTest, PosixFilesAreSharedVisibleAtOnceAndNeverEvicted) {
   cache_->Release(std::move(again).value());
   for (int i = 0; i < 40; ++i) Put("b" + std::to_string(i), std::string(4 << 20, 'b'));
   EXPECT_EQ(Read("obj_7_9c1e.bin"), "pool");
+}
+
+TEST_F(CacheTest, ABlockThatWasAnOrdinaryFileMeanwhileGetsAChecksumOfWhatItIsNow) {
+  config_.verify = "always";
+  Restart();
+  Put("block", "before");
+  AwaitChecksums();
+  ASSERT_TRUE(cache_->Rename(kRootIno, "block", kRootIno, "obj_1_x.bin", 0, Self()).ok());
+  Result<HandlePtr> handle = Open("obj_1_x.bin", O_WRONLY, Self());
+  ASSERT_TRUE(handle.ok());
+  WriteTo(**handle, "behind");
+  CloseFile(std::move(handle).value());
+  ASSERT_TRUE(cache_->Rename(kRootIno, "obj_1_x.bin", kRootIno, "block", 0, Self()).ok());
+  AwaitChecksums();
+  EXPECT_EQ(Read("block"), "behind");
+  Restart();
+  EXPECT_EQ(Read("block"), "behind");
 }
 
 TEST_F(CacheTest, NamesAreFoundByHash) {

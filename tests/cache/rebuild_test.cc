@@ -104,6 +104,83 @@ TEST_F(RebuildTest, UnpublishedFilesAreGone) {
   EXPECT_EQ(cache_->MakeReport().used, 0u);
 }
 
+TEST_F(RebuildTest, TheMountsOwnAttributesComeBack) {
+  DieAfter([this] {
+    AttributeChange change;
+    change.mode = S_IFDIR | 01777;
+    change.uid = 1000;
+    ASSERT_TRUE(cache_->SetAttributes(kRootIno, nullptr, change, Self(), true).ok());
+  });
+  StartAfterReboot();
+  const Result<Entry> root = cache_->GetAttributes(kRootIno, nullptr);
+  ASSERT_TRUE(root.ok());
+  EXPECT_EQ(root->inode.mode & 07777, 01777u);
+  EXPECT_EQ(root->inode.uid, 1000u);
+}
+
+TEST_F(RebuildTest, ARecordThatHangsOffNothingIsRemoved) {
+  std::string lost;
+  DieAfter([this] {
+    Result<Entry> outer = cache_->MakeNode(kRootIno, "outer", S_IFDIR | 0755, "", Self());
+    ASSERT_TRUE(cache_->MakeNode(outer->inode.ino, "inner", S_IFDIR | 0755, "", Self()).ok());
+  });
+  const auto records = [this] {
+    std::vector<std::string> files;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(directory_ + "/nvme/records")) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  };
+  ASSERT_EQ(records().size(), 2u);
+  std::filesystem::remove(records().front());  // the lower number: outer
+  StartAfterReboot();
+  EXPECT_EQ(records().size(), 0u);
+}
+
+TEST_F(RebuildTest, AKilledDaemonsOrdinaryFilesHaveTheSizeThatTheyHave) {
+  DieAfter([this] {
+    Result<Created> created = Create("obj_1_x.bin");
+    ASSERT_TRUE(created.ok());
+    WriteTo(*created->handle, std::string(5000, 'o'));
+  });
+  Start();
+  double timeout;
+  const Result<Entry> entry = cache_->Lookup(kRootIno, "obj_1_x.bin", Self(), &timeout);
+  ASSERT_TRUE(entry.ok());
+  EXPECT_EQ(entry->inode.size, 5000u);
+}
+
+TEST_F(RebuildTest, ADriveThatWasAwayBringsItsBlocksWhenItIsBack) {
+  config_.nvme = {directory_ + "/nvme", directory_ + "/second"};
+  const std::vector<std::string> both = config_.nvme;
+  constexpr int kBlocks = 20;
+  DieAfter([this] {
+    for (int i = 0; i < kBlocks; ++i) Put("block" + std::to_string(i), std::to_string(i));
+    AwaitChecksums();
+  });
+  const auto count = [this] {
+    int right = 0;
+    for (int i = 0; i < kBlocks; ++i)
+      right += Read("block" + std::to_string(i)) == std::to_string(i);
+    return right;
+  };
+  config_.nvme = {both[0]};
+  StartAfterReboot();
+  const int first = count();
+  EXPECT_GT(first, 0);
+  EXPECT_LT(first, kBlocks);
+  Restart();
+  EXPECT_FALSE(cache_->MakeReport().index_rebuilt);
+  config_.nvme = both;
+  Restart();
+  EXPECT_TRUE(cache_->MakeReport().index_rebuilt);
+  EXPECT_EQ(count(), kBlocks);
+  Restart();
+  EXPECT_FALSE(cache_->MakeReport().index_rebuilt);
+}
+
 TEST_F(RebuildTest, DamagedIndexIsReplaced) {
   DieAfter([this] { Put("a", "block"), AwaitChecksums(); });
   ASSERT_EQ(::truncate((directory_ + "/nvme/index/data.mdb").c_str(), 5000), 0);

@@ -135,7 +135,7 @@ bool IsOfTheseDrives(Scan& scan, const Snapshot& snapshot) {
   }
   const auto pool = Unsealed(name, *sealed);
   const std::string& drives = scan.drives[0].file.pool;
-  if (!pool || drives.empty() || *pool == drives) return true;
+  if (!pool || drives.empty() || pool->substr(0, pool->find(' ')) == drives) return true;
   scan.AddToIndex(Kind::kIndexPool, 0,
                   "it is of pool " + std::string(*pool) + ", and the drive of " + drives);
   return false;
