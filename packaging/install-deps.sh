@@ -29,7 +29,7 @@ die() {
 build_packages=(
   g++ cmake ninja-build pkg-config meson python3 dpkg-dev patch xz-utils ca-certificates
   liburing-dev libnuma-dev libxxhash-dev liblmdb-dev libspdlog-dev
-  libcli11-dev libtomlplusplus-dev libre2-dev nlohmann-json3-dev prometheus-cpp-dev
+  libcli11-dev libtomlplusplus-dev libre2-dev nlohmann-json3-dev prometheus-cpp-dev libsystemd-dev
   libgtest-dev libgmock-dev # the quick start's workload program is built among the tests
 )
 test_packages=(
