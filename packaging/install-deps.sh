@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what PrefixFS needs to build and test on Debian, and makes sure of a libfuse that is new enough.
 #
-#   sudo packaging/install-deps.sh [--no-test | --full]
+#   sudo packaging/install-deps.sh [--no-test | --package | --full]
 #
-# Without an option also what the tests need; --full adds what only `tests/run.sh --full` does.
+# Without an option also what the tests need; --full adds what only `tests/run.sh --full` does. --package is for
+# packaging/build.sh: what the build needs, and what makes the package, without the tests.
 #
 # libfuse >= 3.18.3 is taken from the system if it is there. Otherwise it is built from the distribution's own
 # source package (the rolling suite of the mirror this machine already uses) as a static library under
@@ -29,14 +30,18 @@ die() {
 build_packages=(
   g++ cmake ninja-build pkg-config meson python3 dpkg-dev patch xz-utils ca-certificates
   liburing-dev libnuma-dev libxxhash-dev liblmdb-dev libspdlog-dev
-  libcli11-dev libtomlplusplus-dev libre2-dev nlohmann-json3-dev prometheus-cpp-dev
+  libcli11-dev libtomlplusplus-dev libre2-dev nlohmann-json3-dev prometheus-cpp-dev libsystemd-dev
   libgtest-dev libgmock-dev # the quick start's workload program is built among the tests
 )
 test_packages=(
   libbenchmark-dev xfsprogs e2fsprogs attr fio stress-ng kmod util-linux
   clang lld libclang-rt-14-dev llvm clang-format procps
 )
-full_packages=(qemu-system-x86 seabios busybox-static cpio) # tests on another kernel
+package_packages=(help2man)
+full_packages=(
+  qemu-system-x86 seabios busybox-static cpio # tests on another kernel
+  debootstrap systemd-container man-db groff-base lintian # the package in a system of its own
+)
 
 # Prints those of its arguments that are not installed.
 missing_packages() {
@@ -47,8 +52,12 @@ missing_packages() {
 
 install_packages() {
   local want=("${build_packages[@]}") missing
-  [ "${1:-}" = --no-test ] || want+=("${test_packages[@]}")
-  [ "${1:-}" != --full ] || want+=("${full_packages[@]}")
+  case ${1:-} in
+    --no-test) ;;
+    --package) want+=("${package_packages[@]}") ;;
+    --full) want+=("${test_packages[@]}" "${package_packages[@]}" "${full_packages[@]}") ;;
+    *) want+=("${test_packages[@]}") ;;
+  esac
   mapfile -t missing < <(missing_packages "${want[@]}")
   [ ${#missing[@]} -gt 0 ] || return 0
   [ "$(id -u)" = 0 ] || die "run as root to install: ${missing[*]}"
@@ -119,8 +128,8 @@ build_libfuse() {
 }
 
 case ${1:-} in
-  '' | --no-test | --full) ;;
-  *) die "usage: install-deps.sh [--no-test | --full]" ;;
+  '' | --no-test | --package | --full) ;;
+  *) die "usage: install-deps.sh [--no-test | --package | --full]" ;;
 esac
 command -v dpkg-query >/dev/null || die "this script knows Debian only; README.md lists what is needed elsewhere"
 

@@ -65,7 +65,14 @@ void AddMountOptions(CLI::App& app, MountArguments* arguments) {
   app.add_option("--set", arguments->set, "Set any configuration key; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  app.add_flag("--foreground", arguments->foreground, "Stay in the foreground");
+  app.add_flag(
+      "--foreground", arguments->foreground,
+      "Stay in the foreground, for a service manager or a terminal; SIGTERM and SIGINT unmount");
+  app.add_option("--stop-wait", arguments->stop_wait,
+                 "With --foreground: how long a signal waits for those who use the mount, before "
+                 "their calls fail; a second signal does not wait")
+      ->type_name("DURATION")
+      ->capture_default_str();
   app.add_option("--ready-fd", arguments->ready_fd)->group("");
   app.add_option("MOUNT", arguments->mount_point, "Directory to mount on")
       ->required()
@@ -92,6 +99,11 @@ Result<MountOptions> BuildMountOptions(const MountArguments& arguments) {
   options.config.source = FormatConfig(options.config);
   options.mount_point = AbsoluteMountPoint(arguments.mount_point);
   options.foreground = arguments.foreground;
+  const auto stop_wait_ms = ParseDurationMs(arguments.stop_wait);
+  if (!stop_wait_ms.ok()) {
+    return {Code::kInvalid, "--stop-wait: " + stop_wait_ms.status().message()};
+  }
+  options.stop_wait_ms = *stop_wait_ms;
   options.ready_fd = arguments.ready_fd;
   return options;
 }
@@ -106,6 +118,9 @@ std::vector<std::string> ToArguments(const MountArguments& arguments) {
   }
   if (!arguments.capacity.empty()) out.insert(out.end(), {"--capacity", arguments.capacity});
   for (const auto& assignment : arguments.set) out.insert(out.end(), {"--set", assignment});
+  if (arguments.foreground) {
+    out.insert(out.end(), {"--foreground", "--stop-wait", arguments.stop_wait});
+  }
   if (arguments.ready_fd >= 0) {
     out.insert(out.end(), {"--ready-fd", std::to_string(arguments.ready_fd)});
   }

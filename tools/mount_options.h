@@ -30,6 +30,7 @@ struct MountArguments {
   std::vector<std::string> set;  // KEY=VALUE
   std::string mount_point;
   bool foreground = false;
+  std::string stop_wait = "10s";
   int ready_fd = -1;
 };
 
@@ -38,6 +39,8 @@ struct MountOptions {
   Config config;            // valid; `nvme` absolute; `source` is the whole configuration in force
   std::string mount_point;  // absolute; links resolved but for the last component
   bool foreground = false;
+  int64_t stop_wait_ms =
+      0;              // in the foreground: how long SIGTERM waits for those who use the mount
   int ready_fd = -1;  // -1: nobody waits
 };
 
@@ -49,7 +52,7 @@ void AddMountOptions(CLI::App& app, MountArguments* arguments);
 Result<MountOptions> BuildMountOptions(const MountArguments& arguments);
 
 // The arguments that make prefixfsd come to the same options from any working directory.
-// --foreground is not among them: prefixfsd never leaves the foreground.
+// prefixfsd never leaves the foreground; --foreground tells it that somebody keeps it there.
 std::vector<std::string> ToArguments(const MountArguments& arguments);
 
 // Parses a whole command line, as prefixfsd does. Prints and exits by itself for --help and

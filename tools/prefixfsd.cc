@@ -19,7 +19,9 @@
 
 #include "cache/cache.h"
 #include "fs/session.h"
+#include "tools/foreground.h"
 #include "tools/mount_options.h"
+#include "tools/service_manager.h"
 
 namespace prefixfs {
 namespace {
@@ -44,10 +46,12 @@ class Ready {
 
 bool IsSyslogThere() { return ::access("/dev/log", W_OK) == 0; }
 
-Status StartLog(const Config& config) {
+Status StartLog(const MountOptions& options) {
+  const Config& config = options.config;
   spdlog::sink_ptr sink;
-  // Whoever started the daemon by hand reads stderr; a detached one has none worth reading.
-  const bool detached = ::getsid(0) == ::getpid();
+  // Whoever started the daemon by hand reads stderr, as a service manager does; a detached one has
+  // none worth reading.
+  const bool detached = !options.foreground && ::getsid(0) == ::getpid();
   if (config.log == "syslog" || (config.log == "auto" && detached && IsSyslogThere())) {
     sink = std::make_shared<spdlog::sinks::syslog_sink_mt>("prefixfsd", 0, LOG_DAEMON, true);
   } else if (config.log == "stderr" || (config.log == "auto" && !detached)) {
@@ -92,18 +96,32 @@ class PidFile {
   std::string path_;
 };
 
+// Null for a daemon that is on its own: for that one a signal is the end at once.
+Result<std::unique_ptr<Foreground>> StartForeground(const MountOptions& options) {
+  if (!options.foreground) return std::unique_ptr<Foreground>();
+  service_manager::TellStarting("opening " + options.config.nvme.front());
+  return Foreground::Start(
+      options.mount_point, options.stop_wait_ms,
+      "serving " + options.mount_point + " from " + options.config.nvme.front());
+}
+
 Status Serve(const MountOptions& options, Ready& ready) {
   RaiseDescriptorLimit();
   // What clients ask for is kept in the index; of the daemon's own files none is for others to
   // write.
   ::umask(022);
+  std::unique_ptr<Foreground> foreground = PFS_TRY(StartForeground(options));
   std::unique_ptr<Cache> cache = PFS_TRY(Cache::Open(options.config));
   PidFile pid(options.config.nvme.front());
   Status served = Ok();
   {
     std::unique_ptr<Session> session = PFS_TRY(Session::Mount(*cache, options.mount_point));
     spdlog::info("prefixfsd {} serves {}", PREFIXFS_VERSION, options.mount_point);
-    served = session->Run([&] { ready.Say("ok"); });
+    served = session->Run([&] {
+      ready.Say("ok");
+      if (foreground) foreground->Begin();
+    });
+    foreground.reset();
   }
   const Status closed = cache->Close();
   return served.ok() ? closed : served;
@@ -138,7 +156,7 @@ int Main(int argc, char** argv) {
   }
   LoadUnwinder();
   Ready ready(options->ready_fd);
-  Status status = StartLog(options->config);
+  Status status = StartLog(*options);
   if (status.ok()) status = ServeWithin(*options, ready);
   if (!status.ok()) {
     spdlog::error("{}", status.ToString());

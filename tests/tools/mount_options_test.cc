@@ -116,6 +116,7 @@ TEST_F(MountOptionsTest, WhatIsHandedOnComesToTheSameElsewhere) {
   typed.mount_point = "mnt";
   typed.ready_fd = 7;
   typed.foreground = true;
+  typed.stop_wait = "3m";
   const auto here = BuildMountOptions(typed);
   ASSERT_TRUE(here.ok()) << here.status().ToString();
   const auto words = ToArguments(typed);
@@ -125,6 +126,8 @@ TEST_F(MountOptionsTest, WhatIsHandedOnComesToTheSameElsewhere) {
   EXPECT_EQ(there->config.source, here->config.source);
   EXPECT_EQ(there->mount_point, here->mount_point);
   EXPECT_EQ(there->ready_fd, 7);
+  EXPECT_TRUE(there->foreground);
+  EXPECT_EQ(there->stop_wait_ms, 180'000);
 }
 
 TEST_F(MountOptionsTest, AUsageErrorExitsWithTwoAndHelpWithZero) {
