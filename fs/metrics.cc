@@ -2,6 +2,9 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "fs/control.h"
@@ -13,6 +16,39 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
+
+// Bytes of the character that `text` begins with, by RFC 3629; 0 if it begins with none.
+size_t CharacterBytes(std::string_view text) {
+  const auto byte = [&](size_t i) -> unsigned { return i < text.size() ? text[i] & 0xFFu : 0; };
+  const auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4 || !follows(1)) return 0;
+  if (first < 0xE0) return 2;
+  if (!follows(2)) return 0;
+  // Longer than need be, or a surrogate.
+  if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return 0;
+  if (first < 0xF0) return 3;
+  if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return 0;
+  return follows(3) ? 4 : 0;
+}
+
+// Names are bytes, labels are UTF-8: one that is not costs the scraper all metrics. So other bytes
+// are written as \xHH.
+std::string LabelText(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  while (!bytes.empty()) {
+    const size_t size = CharacterBytes(bytes);
+    if (size == 0) {
+      const unsigned byte = bytes[0] & 0xFFu;
+      text.append("\\x") += {kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+    text.append(bytes.substr(0, size));
+    bytes.remove_prefix(std::max<size_t>(size, 1));
+  }
+  return text;
+}
 
 ClientMetric Value(MetricType type, double value, Labels labels) {
   ClientMetric metric;
@@ -76,7 +112,7 @@ void AddDrives(const Cache::Report& report, std::vector<MetricFamily>* families)
   MetricFamily free{
       "prefixfs_drive_free_bytes", "Free bytes of the drive's filesystem.", MetricType::Gauge, {}};
   for (const auto& drive : report.drives) {
-    const Labels labels{{"drive", drive.path}};
+    const Labels labels{{"drive", LabelText(drive.path)}};
     failed.metric.push_back(Value(MetricType::Gauge, drive.failed ? 1 : 0, labels));
     free.metric.push_back(Value(MetricType::Gauge, static_cast<double>(drive.free), labels));
   }
@@ -92,7 +128,7 @@ void AddModels(const Cache::Report& report, std::vector<MetricFamily>* families)
   MetricFamily bytes{
       "prefixfs_model_bytes", "Bytes of sealed blocks by model.", MetricType::Gauge, {}};
   for (const auto& model : report.models) {
-    const Labels labels{{"model", model.model}};
+    const Labels labels{{"model", LabelText(model.model)}};
     blocks.metric.push_back(Value(MetricType::Gauge, static_cast<double>(model.blocks), labels));
     bytes.metric.push_back(Value(MetricType::Gauge, static_cast<double>(model.bytes), labels));
   }

@@ -17,7 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kSampled = 48;     // runs of a scenario that does not try all
+// Runs of a scenario that does not try all.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t kSampled = 12;
+#else
+constexpr size_t kSampled = 48;
+#endif
 constexpr size_t kMaxFailures = 8;  // told of one scenario
 constexpr unsigned kChildSeconds = 60;
 constexpr const char* kXattr = "trusted.prefixfs";
@@ -184,6 +189,7 @@ std::string FaultTest::RunOnce(const Scenario& scenario, const Fault& fault) {
   calls_ = faults::Disarm();
   AllowLosses(scenario, fault);
   if (WIFSIGNALED(status)) return std::string("the child died: ") + strsignal(WTERMSIG(status));
+  if (status != 0) return "the child ended with " + std::to_string(WEXITSTATUS(status));
   if (report_->text[0] != '\0') return report_->text;
   Config roomy = config_;
   roomy.capacity = {.bytes = 64 << 20};

@@ -100,6 +100,8 @@ void CheckMetrics(std::string_view text) {
     const bool good = line.starts_with("# ") || IsSample(line);
     if (!good) std::fprintf(stderr, "[%.*s]\n", static_cast<int>(line.size()), line.data());
     FUZZ_CHECK(good);
+    // Throws for what is not UTF-8.
+    (void)nlohmann::json(std::string(line)).dump();
   }
 }
 

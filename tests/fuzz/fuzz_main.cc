@@ -14,7 +14,8 @@ namespace {
 struct Scratch {
   Scratch() {
     const char* base = std::getenv("TMPDIR");  // run.py gives one in memory, and removes it
-    std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/prefixfs-test-fuzz-XXXXXX";
+    std::string pattern =
+        std::string(base != nullptr ? base : "/tmp") + "/prefixfs-test-fuzz-XXXXXX";
     if (::mkdtemp(pattern.data()) == nullptr) std::abort();
     path = pattern;
   }
