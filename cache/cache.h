@@ -20,6 +20,7 @@
 #include <thread>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "cache/base/clock.h"
@@ -336,7 +337,8 @@ class Cache {
     Ino folder = 0;             // that is the group; 0 if none is
   };
   Group GroupOf(const Inode& inode);
-  bool FolderMayGo(Ino folder);
+  bool TakeFolder(Ino folder);
+  void FoldersDecided();
   bool IsUnfinished(const Group& group);
   Going WholeGroups(const std::vector<Residents::Victim>& victims, Evictor::Outcome* outcome);
   Status RemoveRest(IndexTxn& txn, const std::vector<Inode>& rest, Removal* removal);
@@ -381,7 +383,7 @@ class Cache {
   void FlushAccessTimes();
   void FlushTrash();
   void DropAbandonedVersions();
-  void LeaseDirectory(Ino ino);
+  bool LeaseDirectory(Ino ino);
   void NoteEmptied(Ino directory);
   void ReapDirectories();
 
@@ -433,6 +435,7 @@ class Cache {
   std::unordered_map<Ino, Lingering> lingering_ PFS_GUARDED_BY(side_mutex_);
   Expiry directory_leases_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, int64_t> wanted_folders_ PFS_GUARDED_BY(side_mutex_);
+  std::unordered_set<Ino> going_folders_ PFS_GUARDED_BY(side_mutex_);
   Expiry emptied_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, uint64_t> typical_bytes_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<Ino, int64_t> throttled_ PFS_GUARDED_BY(side_mutex_);

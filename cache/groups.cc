@@ -37,21 +37,30 @@ Cache::Group Cache::GroupOf(const Inode& inode) {
 }
 
 // Whether nobody has looked the folder up within the lease; as for a block, that counts no more
-// once it was wanted for a lease.
-bool Cache::FolderMayGo(Ino folder) {
+// once it was wanted for a lease. If so it is absent from now on, as its blocks are, until
+// FoldersDecided.
+bool Cache::TakeFolder(Ino folder) {
   constexpr size_t kMostWanted = 65'536;
   const int64_t now = clock_.MonotonicNs();
   MutexLock lock(side_mutex_);
   const auto leased_until = directory_leases_.UntilOf(folder);
   if (!leased_until || *leased_until <= now) {
     wanted_folders_.erase(folder);
+    going_folders_.insert(folder);
     return true;
   }
   if (wanted_folders_.size() >= kMostWanted) wanted_folders_.clear();
   const auto [it, added] = wanted_folders_.try_emplace(folder, *leased_until);
   if (added || now < it->second) return false;
   wanted_folders_.erase(it);
+  going_folders_.insert(folder);
   return true;
+}
+
+// They are gone, or stay.
+void Cache::FoldersDecided() {
+  MutexLock lock(side_mutex_);
+  going_folders_.clear();
 }
 
 // Whether one of it is still being written.
@@ -80,7 +89,7 @@ Cache::Going Cache::WholeGroups(const std::vector<Residents::Victim>& victims,
       outcome->put_off = true;
       continue;
     }
-    if (IsUnfinished(group) || (group.folder != 0 && !FolderMayGo(group.folder))) {
+    if (IsUnfinished(group) || (group.folder != 0 && !TakeFolder(group.folder))) {
       residents_->Hold(victim.ino, kNsPerSecond);
       outcome->leased_ahead = true;
       continue;

@@ -91,11 +91,13 @@ void Cache::DropAbandonedVersions() {
 }
 
 // A directory that was just looked up may be about to get a file: it stays for a lease, and a
-// little longer for clients that the scheduler holds up between the two.
-void Cache::LeaseDirectory(Ino ino) {
+// little longer for clients that the scheduler holds up between the two. False if it is going.
+bool Cache::LeaseDirectory(Ino ino) {
   const int64_t until = clock_.MonotonicNs() + config_.lease_ms * kNsPerMs * 3 / 2 + kHeldUpNs;
   MutexLock lock(side_mutex_);
+  if (going_folders_.contains(ino)) return false;
   directory_leases_.Renew(ino, until, kLeaseSlackNs);
+  return true;
 }
 
 void Cache::NoteEmptied(Ino directory) {

@@ -73,7 +73,7 @@ Entry Cache::OpenEntry(const FilePtr& file) {
 Result<Entry> Cache::PublishedEntry(const Inode& found, const Caller& caller) {
   Inode inode = found;
   if (!inode.IsFile()) {
-    if (inode.IsDirectory()) LeaseDirectory(inode.ino);
+    if (inode.IsDirectory() && !LeaseDirectory(inode.ino)) return Code::kNotFound;
     return MakeEntry(inode);
   }
   if (FilePtr file = open_.Find(inode.ino)) {
@@ -217,7 +217,7 @@ Result<Entry> Cache::MakeNode(Ino parent, std::string_view name, uint32_t mode,
     const PathPolicy policy = PolicyAt(directory, PathTo(parent, name), true);
     if (policy == PathPolicy::kPosix) inode.flags |= inode_flag::kPosix | inode_flag::kKeep;
     if (policy == PathPolicy::kKeep) inode.flags |= inode_flag::kKeep;
-    LeaseDirectory(inode.ino);
+    (void)LeaseDirectory(inode.ino);
   }
   PFS_TRY(index_->Update([&](IndexTxn& txn) -> Status {
     PFS_TRY(txn.Get(parent));

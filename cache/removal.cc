@@ -182,13 +182,14 @@ Status Cache::RemoveDirectory(Ino parent, std::string_view name) {
 Evictor::Outcome Cache::EvictBatch(const std::vector<Residents::Victim>& victims) {
   Evictor::Outcome outcome;
   const Going going = WholeGroups(victims, &outcome);
-  if (going.blocks.empty()) return outcome;
   try {
-    outcome.freed_bytes = EvictAll(going);
+    if (!going.blocks.empty()) outcome.freed_bytes = EvictAll(going);
   } catch (...) {
     for (const Ino ino : going.blocks) residents_->PutBack(ino);
+    FoldersDecided();
     throw;
   }
+  FoldersDecided();
   return outcome;
 }
 

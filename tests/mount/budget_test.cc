@@ -256,7 +256,7 @@ TEST_F(Budget, NoSpaceOnlyWhenNothingCanBeEvicted) {
 // Writes by passthrough cannot be held back; the next files beside such a writer's are served.
 TEST_F(Budget, AWriterFarBeyondItsPromiseMakesTheNextOfItsKindWait) {
   if (ServedMode()) GTEST_SKIP() << "every write is the daemon's, and can be held back";
-  Start(3ull << 30, {"space_wait=\"500ms\"", "reserve_initial=\"2M\"", "o_direct=\"native\""});
+  Start(3ull << 30, {"space_wait=\"2s\"", "reserve_initial=\"2M\"", "o_direct=\"native\""});
   const Buffer piece = Pattern(1 << 20, 1);
   const auto create = [&](const char* name, int flags) {
     const std::string path = root() + name;
