@@ -37,7 +37,7 @@ void SetTimes(int fd, const AttributeChange& change) {
 
 }  // namespace
 
-Result<Entry> Cache::GetAttributes(Ino ino, const Handle* handle) {
+Result<Entry> Cache::GetAttributes(Ino ino, const Handle* handle, bool may_wait) {
   FilePtr file = handle != nullptr ? handle->file : open_.Find(ino);
   if (file) {
     (void)residents_->Touch(ino);
@@ -45,12 +45,14 @@ Result<Entry> Cache::GetAttributes(Ino ino, const Handle* handle) {
   }
   Result<Inode> found = index_->Get(ino);
   if (found.status().Is(Code::kNotFound)) {
-    found = FindReplaced([&]() -> Result<Inode> {
-      if (FilePtr open = open_.Find(ino)) return OpenEntry(open).inode;
-      MutexLock lock(side_mutex_);
-      auto it = lingering_.find(ino);
-      return it == lingering_.end() ? Result<Inode>(Code::kNotFound) : it->second.inode;
-    });
+    found = FindReplaced(
+        [&]() -> Result<Inode> {
+          if (FilePtr open = open_.Find(ino)) return OpenEntry(open).inode;
+          MutexLock lock(side_mutex_);
+          auto it = lingering_.find(ino);
+          return it == lingering_.end() ? Result<Inode>(Code::kNotFound) : it->second.inode;
+        },
+        may_wait);
   }
   if (found.status().Is(Code::kNotFound)) {
     Result<Entry> gone = GoneEntry(ino);
@@ -69,7 +71,7 @@ Result<Entry> Cache::GetAttributes(Ino ino, const Handle* handle) {
 // them, so that a settling in between finds them too.
 void Cache::SetBackingTimes(Ino ino, const FilePtr& file, const AttributeChange& change) {
   if (file) {
-    MutexLock guard(file->change);
+    ChangeLock guard(file->change);
     if (!file->sealed() && file->fd.valid()) SetTimes(file->fd.get(), change);
     return;
   }
@@ -123,7 +125,7 @@ Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const Attribut
   }
   if (!file) file = open_.Find(ino);
   if (file) {
-    MutexLock guard(file->change);
+    ChangeLock guard(file->change);
     {
       MutexLock lock(open_.mutex);
       Apply(change, now, &file->inode);
@@ -152,7 +154,7 @@ Result<Entry> Cache::SetSize(Ino ino, const Handle* handle, uint64_t size, const
   if (file) {
     bool cut = false;
     {
-      MutexLock change(file->change);
+      ChangeLock change(file->change);
       cut = PFS_TRY(Cut(file, handle, size, caller));
     }
     if (cut) {

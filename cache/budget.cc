@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "cache/base/waiting.h"
+
 namespace prefixfs {
 
 Status Budget::TryReserve(uint64_t bytes) {
@@ -31,6 +33,7 @@ Status Budget::Reserve(uint64_t bytes, int64_t wait_ms) {
     verdict = verdicts_;
   }
   on_pressure_();
+  const Waiting for_space(Wait::kSpace);
   MutexLock lock(mutex_);
   while (!Fits(bytes)) {
     const auto left = deadline - std::chrono::steady_clock::now();

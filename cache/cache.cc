@@ -65,11 +65,13 @@ Status Cache::Start() {
         budget_->Account(change, 0);
         return change < 0;
       });
+  drives_->StartChores();
   evictor_->Start();
   checksums_->Start();
   scrubber_->Start();
   ticker_.Start(config_.index_sync_ms, [this] { Tick(); });
   meter_.Start(config_.account_interval_ms, [this] {
+    drives_->LookForStalls(clock_.MonotonicNs());
     MeasureWriters();
     ExpireLingering(clock_.MonotonicNs());
   });
@@ -150,6 +152,11 @@ Status Cache::OpenIndex() {
   return Ok();
 }
 
+void Cache::OnDrive(Drive& drive, std::function<void()> work) {
+  if (&drive == &drives_->first()) return work();
+  drive.PostAndWait(std::move(work), config_.lookup_wait_ms);
+}
+
 void Cache::Tick() {
   if (Status status = index_->Sync(); !status.ok())
     spdlog::warn("index sync: {}", status.ToString());
@@ -180,7 +187,7 @@ Status Cache::Close() {
   // torn.
   for (const FilePtr& file : open_.All()) {
     {
-      MutexLock change(file->change);
+      ChangeLock change(file->change);
       bool sealed;
       {
         MutexLock lock(open_.mutex);
@@ -193,6 +200,7 @@ Status Cache::Close() {
     Forget(file);
   }
   ExpireLingering(INT64_MAX);
+  drives_->StopChores();  // they may still change the index's trash and the account
   FlushAccessTimes();
   FlushTrash();
   return index_->Close();

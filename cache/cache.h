@@ -28,6 +28,7 @@
 #include "cache/base/mutex.h"
 #include "cache/base/status.h"
 #include "cache/base/ticker.h"
+#include "cache/base/waiting.h"
 #include "cache/budget.h"
 #include "cache/checksums.h"
 #include "cache/counters.h"
@@ -48,16 +49,6 @@
 
 namespace prefixfs {
 
-// Told, without locks held, what happens behind the kernel's back. Calls must return at once.
-class CacheListener {
- public:
-  virtual ~CacheListener() = default;
-  // The inode has no name and no open handle: whatever is held for it can go.
-  virtual void OnGone(Ino ino) = 0;
-  // A name the kernel may still believe in is absent now (a block failed its checksum).
-  virtual void OnInvalid(Ino parent, const std::string& name) = 0;
-};
-
 class Cache {
  public:
   // Opens drives and index, rebuilds the index if it can't be trusted, loads the eviction order,
@@ -76,11 +67,16 @@ class Cache {
 
   Caller MakeCaller(pid_t tid, uid_t uid, gid_t gid) { return Caller(processes_, tid, uid, gid); }
   const Config& config() const { return config_; }
+  Counters& counters() { return counters_; }
+  std::string DrivePath(uint16_t slot) const;  // empty if there is none
 
   // --- names (names.cc) ---
   // kNotFound's kernel timeout is NegativeTimeoutS.
   Result<Entry> Lookup(Ino parent, std::string_view name, const Caller& caller,
-                       double* negative_timeout_s);
+                       double* negative_timeout_s, bool may_wait = true);
+  // How long a lookup by this caller may wait: longer for one that has the kernel look again,
+  // because what it comes with then has to do.
+  int64_t LookupWaitMs(const Caller& caller);
   Result<Entry> MakeNode(Ino parent, std::string_view name, uint32_t mode, std::string_view target,
                          const Caller& caller, bool may_wait = true);
   Status Unlink(Ino parent, std::string_view name, const Caller& caller);
@@ -93,7 +89,7 @@ class Cache {
   void Forgotten(Ino ino);
   // Children after `cookie` as `caller` sees them, at most `max`.
   Result<std::vector<DirectoryEntry>> List(Ino parent, uint64_t cookie, size_t max,
-                                           const Caller& caller);
+                                           const Caller& caller, bool may_wait = true);
 
   // --- files (files.cc) ---
   Result<Created> Create(Ino parent, std::string_view name, uint32_t mode, int flags,
@@ -102,12 +98,16 @@ class Cache {
   Result<Created> CreateUnnamed(Ino parent, uint32_t mode, const Caller& caller, bool may_wait);
   // kStale: a new version has been made for this caller; the retried lookup finds it.
   Result<HandlePtr> Open(Ino ino, int flags, const Caller& caller, bool may_wait);
-  Status Flush(const Handle& handle, const Caller& caller);
+  Status Flush(const Handle& handle, const Caller& caller, bool may_wait = true);
   void Release(HandlePtr handle);
+  // The same from a thread that may not wait; false, with the handle as it was, if it would.
+  bool TryRelease(HandlePtr& handle);
 
   // --- data (data.cc) ---
   // The descriptor to read from, valid while the handle is; opened at need.
   Result<int> DataFd(const Handle& handle);
+  // Whether DataFd has one already, or one that could be had without waiting.
+  bool HasDataFd(const Handle& handle);
   // Before each write of `bytes` through the daemon: finds room where the file's namespace has been
   // writing more than it was promised, and copies the base of a version made without reflink.
   Status PrepareWrite(const Handle& handle, uint64_t bytes, bool may_wait);
@@ -129,7 +129,7 @@ class Cache {
   DirectWay ChooseDirect(const Handle& handle, int flags, const Caller& caller, bool passthrough);
 
   // --- attributes (attributes.cc) ---
-  Result<Entry> GetAttributes(Ino ino, const Handle* handle);
+  Result<Entry> GetAttributes(Ino ino, const Handle* handle, bool may_wait = true);
   Result<Entry> SetAttributes(Ino ino, const Handle* handle, const AttributeChange& change,
                               const Caller& caller, bool may_wait);
   Result<std::string> ReadLink(Ino ino);
@@ -138,6 +138,7 @@ class Cache {
   struct statvfs FileSystemStatus();
 
   // --- reports (report.cc) ---
+  Result<Inode> Look(Ino ino) { return index_->Get(ino); }  // no probe: nothing is leased
   std::string PathOf(Ino ino);
   using Location = BlockLocation;
   Result<Location> Locate(Ino ino);
@@ -173,7 +174,8 @@ class Cache {
                  const Caller& caller) const;
   void WriteRecord(const Inode& inode);
   void RefreshHeader(Ino ino);
-  bool WriteHeader(const Inode& inode);
+  Mutex& HeaderTurn(Ino ino, const Drive& drive);
+  bool WriteHeader(const Inode& inode, Drive& drive);
   // `path`: what would be in `parent`.
   PathPolicy PolicyAt(const Inode& parent, const std::string& path, bool directory);
   Status RenamePublished(Ino parent, std::string_view name, Ino new_parent,
@@ -199,12 +201,15 @@ class Cache {
   void PublishTemporary(const FilePtr& file);
   bool IsAnothersTemporary(const File& file, const Caller& caller);
   std::vector<FilePtr> WrittenUnder(Ino parent, std::string_view name, const Caller& caller);
+  Result<std::vector<FilePtr>> WrittenUnder(Ino parent, std::string_view name, const Caller& caller,
+                                            bool may_wait);
 
   // unnamed.cc
   void RememberGone(const Inode& inode);
   Result<Entry> GoneEntry(Ino ino);
 
   // files.cc and versions.cc
+  Result<SpareFile> PlaceFile(File& file, uint64_t bytes, bool may_wait);
   Result<FilePtr> NewFile(Inode inode, const Caller& caller, bool may_wait);
   Result<Created> CreateOver(const Inode& existing, int flags, const Caller& caller, bool may_wait);
   Status ReserveFor(File& file, uint64_t bytes, bool may_wait);
@@ -228,6 +233,7 @@ class Cache {
   void EndRetry(const Caller& caller);
   Result<Entry> LookupAgain(const Retry& retry, Ino parent, std::string_view name,
                             const Caller& caller, Result<Inode> found, double* negative_timeout_s);
+  bool HasRetry(const Caller& caller);
   bool IsSecondLook(const Caller& caller);
   void ExpectSecondLook(const Caller& caller);
   void EndSecondLook(const Caller& caller);
@@ -235,6 +241,9 @@ class Cache {
   void NoteVersion(Ino ino);
   Status ConfirmName(Ino parent, std::string_view name, const Caller& caller);
   Result<HandlePtr> OpenReplaced(Ino ino, const Caller& caller);
+  Status FlushLocked(const FilePtr& file, const Caller& caller, bool may_wait)
+      PFS_REQUIRES(file->change);
+  bool SettlesAtOnce(File& file) PFS_REQUIRES(file.change);
   Result<HandlePtr> OpenPosix(const Inode& inode, int flags, const Caller& caller,
                               bool remeasure = true);
   HandlePtr Attach(const FilePtr& file, bool writer, const Caller& caller)
@@ -249,10 +258,12 @@ class Cache {
   void Forget(const FilePtr& file);
   Status Truncate(const FilePtr& file, uint64_t size) PFS_REQUIRES(file->change);
   Status EnsureDataFd(const FilePtr& file);
+  Status OpenDataFd(const FilePtr& file, bool cached) PFS_REQUIRES(file->change);
   Status EnsureCopied(const FilePtr& file) PFS_REQUIRES(file->change);
   std::string PathTo(Ino parent, std::string_view name);
   // Reads hash and rank out of the inode's path; returns the model's text, to be interned.
   std::string Classify(const std::string& path, Inode* inode);
+  void NoteModelHome(uint32_t model, Ino directory) PFS_REQUIRES(side_mutex_);
   Status InternModel(IndexTxn& txn, const std::string& model, Inode* inode);
   void SettleWriter(const FilePtr& file) PFS_REQUIRES(file->change);
   Ino NamespaceOf(Ino directory);
@@ -298,7 +309,7 @@ class Cache {
     std::atomic<int>& count_;
   };
   template <typename Find>
-  auto FindReplaced(Find find);
+  auto FindReplaced(Find find, bool may_wait = true);
   // Attributes or a name are being changed: first in the index, then in the table. Whoever puts a
   // file into the table meanwhile may have read it too early.
   class Changing {
@@ -320,6 +331,11 @@ class Cache {
   void AddRead(const FilePtr& file, uint64_t seen) PFS_REQUIRES(open_.mutex);
   void Linger(const Inode& inode, uint64_t allocated);
   void RemoveBacking(const Lingering& gone);
+  // Work on a drive's metadata for a thread that may wait. For the first drive, which has the index
+  // and without which nothing changes anyway, it is done here; otherwise by the drive's own thread,
+  // and waited for `lookup_wait` at most: the caller may hold a directory.
+  void OnDrive(Drive& drive, std::function<void()> work);
+  void WriteHeaderNow(Ino ino, Drive& drive);
   void ExpireLingering(int64_t now_ns);
   FilePtr TakeLingering(Ino ino);
   Result<Inode> SuccessorOf(Ino ino);
@@ -329,6 +345,7 @@ class Cache {
     std::vector<Inode> rest;  // folders and links that go if nothing else is left in them
   };
   uint64_t EvictAll(const Going& going);
+  uint64_t RemoveEvicted(const std::vector<Inode>& inodes);
   Evictor::Outcome EvictBatch(const std::vector<Residents::Victim>& victims);
   // groups.cc
   struct Group {
@@ -417,8 +434,10 @@ class Cache {
   std::atomic<size_t> second_look_count_{0};
   std::atomic<size_t> unconfirmed_count_{0};
 
-  Mutex header_turns_[64];  // by inode: headers are read from the index and written under it
-  Mutex side_mutex_;        // the small tables below; innermost, never held over a call
+  static constexpr size_t kDrivesWithTurns = 16;
+  // By drive and inode: headers are read from the index and written under it.
+  Mutex header_turns_[kDrivesWithTurns * 16];
+  Mutex side_mutex_;  // the small tables below; innermost, never held over a call
   std::unordered_map<pid_t, Retry> retries_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<pid_t, int64_t> second_looks_ PFS_GUARDED_BY(side_mutex_);
   Expiry unconfirmed_ PFS_GUARDED_BY(side_mutex_);  // versions whose name the kernel may have wrong
@@ -443,6 +462,8 @@ class Cache {
   // would have taken.
   std::map<std::tuple<pid_t, uint64_t, Ino>, uint32_t> direct_habits_ PFS_GUARDED_BY(side_mutex_);
   std::unordered_map<uint32_t, std::string> models_ PFS_GUARDED_BY(side_mutex_);
+  // Directories where blocks of a model were, the last few: who can list one may know its name.
+  std::unordered_map<uint32_t, std::vector<Ino>> model_homes_ PFS_GUARDED_BY(side_mutex_);
   // Nodes that are no files and were removed while the kernel may have them open.
   std::unordered_map<Ino, Inode> gone_ PFS_GUARDED_BY(side_mutex_);
   std::atomic<size_t> gone_count_{0};  // so that the common call takes no lock
@@ -459,9 +480,11 @@ class Cache {
 };
 
 template <typename Find>
-auto Cache::FindReplaced(Find find) {
+auto Cache::FindReplaced(Find find, bool may_wait) {
   constexpr int kTries = 40;
   auto found = find();
+  if (!may_wait && !found.ok() && replacements_.load() > 0) return decltype(found)(Code::kRejected);
+  const Waiting waiting(Wait::kReplacement);
   for (int i = 0; i < kTries && !found.ok() && replacements_.load() > 0; ++i) {
     std::this_thread::sleep_for(std::chrono::microseconds(250));
     found = find();

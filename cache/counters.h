@@ -21,6 +21,8 @@ struct Counters {
   Count no_space{0};
   Count no_descriptors{0};
   Count undeletable_blocks{0};
+  Count slow_requests{0};  // beyond `request_limit`
+  Count late_requests{0};  // answered at their deadline, before what they asked for was done
 };
 
 }  // namespace prefixfs

@@ -13,14 +13,18 @@
 namespace prefixfs {
 
 Status Cache::EnsureDataFd(const FilePtr& file) {
-  MutexLock change(file->change);
+  ChangeLock change(file->change);
+  return OpenDataFd(file, false);
+}
+
+Status Cache::OpenDataFd(const FilePtr& file, bool cached) {
   if (file->fd.valid()) return Ok();
   BlockId block;
   {
     MutexLock lock(open_.mutex);
     block = file->inode.block;
   }
-  Result<Fd> fd = file->drive->OpenSealed(block);
+  Result<Fd> fd = file->drive->OpenSealed(block, cached);
   if (!fd.ok()) {
     const Status status = file->drive->Note(fd.status());
     // Whoever removes a block takes it out of the index first.
@@ -52,6 +56,18 @@ Result<int> Cache::DataFd(const Handle& handle) {
   return file->fd.get();
 }
 
+bool Cache::HasDataFd(const Handle& handle) {
+  const FilePtr& file = handle.file;
+  {
+    MutexLock lock(open_.mutex);
+    if (file->copy_pending || file->fd.valid()) return true;
+  }
+  if (!file->change.try_lock()) return false;
+  AdoptedLock change(file->change);
+  // DataFd says what is wrong with it.
+  return OpenDataFd(file, true).ok();
+}
+
 Result<DataFile> Cache::DirectFile(const Handle& handle) {
   const FilePtr& file = handle.file;
   DataFile data{PFS_TRY(DataFd(handle)), -1, file->drive->direct_alignment()};
@@ -62,7 +78,7 @@ Result<DataFile> Cache::DirectFile(const Handle& handle) {
     data.direct_fd = file->direct_fd.get();
   }
   if (data.direct_fd >= 0) return data;
-  MutexLock change(file->change);
+  ChangeLock change(file->change);
   if (!file->direct_fd.valid()) {
     Fd direct = ReopenDirect(data.fd);
     MutexLock lock(open_.mutex);
@@ -84,6 +100,7 @@ Status Cache::EnsureCopied(const FilePtr& file) {
   if (!file->copy_pending) return Ok();
   struct stat from;
   if (::fstat(file->copy_source.get(), &from) != 0) return Status::FromErrno(errno, "fstat");
+  const Waiting waiting(Wait::kData, file->drive->slot());
   off_t in = 0, out = 0;
   while (in < from.st_size) {
     const ssize_t copied = ::copy_file_range(file->copy_source.get(), &in, file->fd.get(), &out,
@@ -108,7 +125,7 @@ Status Cache::PrepareWrite(const Handle& handle, uint64_t bytes, bool may_wait) 
     file->written += bytes;
     if (!file->copy_pending) return Ok();
   }
-  MutexLock change(file->change);
+  ChangeLock change(file->change);
   return EnsureCopied(file);
 }
 
@@ -144,11 +161,12 @@ Status Cache::Allocate(const Handle& handle, int mode, int64_t offset, int64_t l
     if (needs > 0) PFS_TRY(ReserveFor(*file, needs, may_wait));
   }
   {
-    MutexLock change(file->change);
+    ChangeLock change(file->change);
     PFS_TRY(EnsureCopied(file));
     MutexLock lock(open_.mutex);
     file->modified = true;
   }
+  const Drive::Call call(*file->drive, Wait::kData, true);
   if (::fallocate(file->fd.get(), mode, offset, length) != 0) {
     return file->drive->Note(Status::FromErrno(errno, "fallocate"));
   }
@@ -157,11 +175,12 @@ Status Cache::Allocate(const Handle& handle, int mode, int64_t offset, int64_t l
 
 Status Cache::SyncData(const Handle& handle, bool data_only) {
   const int fd = PFS_TRY(DataFd(handle));
+  const Waiting waiting(Wait::kData, handle.file->drive->slot());
   if ((data_only ? ::fdatasync(fd) : ::fsync(fd)) != 0) {
     return handle.file->drive->Note(Status::FromErrno(errno, "fsync"));
   }
   if (handle.writer) {
-    MutexLock change(handle.file->change);
+    ChangeLock change(handle.file->change);
     MutexLock lock(open_.mutex);
     handle.file->flushed = true;
   }

@@ -1,9 +1,10 @@
-// What the cache takes and gives for one name or one open file.
+// What Cache is asked and answers with: names, open handles, changes of attributes.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "cache/index/record.h"
 #include "cache/open_files.h"
@@ -45,6 +46,16 @@ struct DirectoryEntry {
   Entry entry;
   uint64_t cookie = 0;  // where the next List goes on
   bool settled = true;  // false: its name may soon be of another file, so nobody should remember it
+};
+
+// Told, without locks held, what happens behind the kernel's back. Calls must return at once.
+class CacheListener {
+ public:
+  virtual ~CacheListener() = default;
+  // The inode has no name and no open handle: whatever is held for it can go.
+  virtual void OnGone(Ino ino) = 0;
+  // A name the kernel may still believe in is absent now (a block failed its checksum).
+  virtual void OnInvalid(Ino parent, const std::string& name) = 0;
 };
 
 }  // namespace prefixfs

@@ -23,6 +23,13 @@ Evictor::Evictor(Budget& budget, Residents& residents, DriveSet& drives, SizeSpe
 
 uint64_t Evictor::Free(uint64_t bytes, int drive, bool* leased_ahead) {
   uint64_t freed = 0;
+  if (drive < 0 && drives_.AnyStalled()) {
+    for (auto& each : drives_.drives()) {
+      if (freed < bytes && !each->stalled() && !each->failed())
+        freed += Free(bytes - freed, each->slot(), leased_ahead);
+    }
+    return freed;
+  }
   int fruitless = 0;
   bool blocked = false;
   while (freed < bytes && fruitless < kFruitless) {
@@ -72,7 +79,7 @@ void Evictor::Run() {
     break;
   }
   for (auto& drive : drives_.drives()) {
-    if (drive->failed()) continue;
+    if (drive->failed() || drive->stalled()) continue;
     if (drives_.MissingFiles(drive->slot()) > 0) {
       drives_.RefreshSpace();  // a block must not go for what somebody has removed meanwhile
       FreeFiles(drives_.MissingFiles(drive->slot()), drive->slot());

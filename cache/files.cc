@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "cache/base/descriptors.h"
@@ -27,6 +28,7 @@ Status Cache::ReserveFor(File& file, uint64_t bytes, bool may_wait) {
     if (file.drive->failed()) return Code::kUnavailable;
     evictor_->Wake();
     if (!may_wait) return Code::kRejected;
+    const Waiting waiting(Wait::kSpace);
     if (std::chrono::steady_clock::now() > deadline) {
       counters_.no_space.fetch_add(1, std::memory_order_relaxed);
       return Status(Code::kNoSpace,
@@ -46,6 +48,49 @@ Status Cache::ReserveFor(File& file, uint64_t bytes, bool may_wait) {
   return Ok();
 }
 
+// An empty file on some drive, with room for `bytes` on it. A drive that fails here costs its
+// blocks, not this one, nor does one that does not answer: another takes it.
+Result<SpareFile> Cache::PlaceFile(File& file, uint64_t bytes, bool may_wait) {
+  PFS_TRY(LeavesReserve());
+  const int64_t begun_ns = clock_.MonotonicNs();
+  const Drive* silent = nullptr;
+  for (;;) {
+    file.drive = PFS_TRY(drives_->Place(bytes, silent));
+    const Status reserved = ReserveFor(file, bytes, may_wait);
+    if (reserved.Is(Code::kUnavailable)) continue;
+    PFS_TRY(reserved);
+    if (std::optional<SpareFile> spare = file.drive->spares().Take()) return *std::move(spare);
+    Result<SpareFile> made(Code::kRejected);
+    if (may_wait) {
+      const Waiting waiting(Wait::kSpareFile, file.drive->slot());
+      made = file.drive->spares().Take(config_.lookup_wait_ms);
+    }
+    if (made.ok()) return made;
+    file.reserved = file.promised = 0;
+    budget_->Unreserve(bytes);
+    drives_->AddQueued(file.drive->slot(), -static_cast<int64_t>(bytes));
+    if (!may_wait) return Code::kRejected;
+    if (file.drive->failed()) continue;
+    const int64_t waited_ms = (clock_.MonotonicNs() - begun_ns) / kNsPerMs;
+    if (made.status().Is(Code::kTimedOut)) {
+      silent = file.drive;
+      if (waited_ms < config_.deadline_ms) continue;
+      return Status(Code::kTimedOut, "no drive makes a new file");
+    }
+    if (!made.status().Is(Code::kNoSpace)) return made.status();
+    // There are bytes, so it is the inodes: the evictor sees that they are short and frees some.
+    if (waited_ms > config_.space_wait_ms) {
+      counters_.no_space.fetch_add(1, std::memory_order_relaxed);
+      return Status(Code::kNoSpace, "the filesystem of " + file.drive->path() +
+                                        " has no inodes left, and nothing can be evicted");
+    }
+    drives_->RefreshSpace();
+    evictor_->Wake();
+    const Waiting waiting(Wait::kSpace);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
 // A new, empty backing file behind `inode` (whose parent, name, mode, owner and state are set),
 // owned by the caller.
 Result<FilePtr> Cache::NewFile(Inode inode, const Caller& caller, bool may_wait) {
@@ -54,42 +99,12 @@ Result<FilePtr> Cache::NewFile(Inode inode, const Caller& caller, bool may_wait)
   file->claim = std::move(claim);
   // A posix file is sized by its client, who says so by fallocate; what it writes is measured.
   const uint64_t bytes = inode.state == FileState::kPosix ? 0 : TypicalBytes(inode.parent);
+  SpareFile made = PFS_TRY(PlaceFile(*file, bytes, may_wait));
   inode.ino = file->ino;
-  inode.block = RandomBlockId();
-  Result<Fd> fd(Code::kUnavailable);
-  const int64_t deadline_ns = clock_.MonotonicNs() + config_.space_wait_ms * kNsPerMs;
-  // A drive that fails here costs its blocks, not this one: the next takes it.
-  while (!fd.ok()) {
-    file->drive = PFS_TRY(drives_->Place(bytes));
-    const Status reserved = ReserveFor(*file, bytes, may_wait);
-    if (reserved.Is(Code::kUnavailable)) continue;
-    PFS_TRY(reserved);
-    inode.drive = file->drive->slot();
-    fd = file->drive->Create(inode.block);
-    if (const Status room = fd.ok() ? LeavesReserve(*fd) : Ok(); !room.ok()) {
-      (void)file->drive->Note(file->drive->Unlink(inode.block, false)).ok();
-      fd = room;
-    }
-    if (fd.ok()) break;
-    file->reserved = file->promised = 0;
-    budget_->Unreserve(bytes);
-    drives_->AddQueued(file->drive->slot(), -static_cast<int64_t>(bytes));
-    const Status status = file->drive->Note(fd.status());
-    if (file->drive->failed()) continue;
-    if (!status.Is(Code::kNoSpace)) return status;
-    // There are bytes, so it is the inodes: the evictor sees that they are short and frees some.
-    if (!may_wait) return Code::kRejected;
-    if (clock_.MonotonicNs() > deadline_ns) {
-      counters_.no_space.fetch_add(1, std::memory_order_relaxed);
-      return Status(Code::kNoSpace, "the filesystem of " + file->drive->path() +
-                                        " has no inodes left, and nothing can be evicted");
-    }
-    drives_->RefreshSpace();
-    evictor_->Wake();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  inode.block = made.block;
+  inode.drive = file->drive->slot();
   file->inode = std::move(inode);
-  file->fd = std::move(fd).value();
+  file->fd = std::move(made.fd);
   file->owner_tid = caller.tid();
   file->owner = caller.process();
   file->made_ns = clock_.MonotonicNs();
@@ -116,9 +131,11 @@ Result<Created> Cache::Create(Ino parent, std::string_view name, uint32_t mode, 
   if (flags & O_EXCL) {
     if (existing.ok() || !open_.Provisional(parent, name).empty()) return Code::kExists;
   }
+  if (existing.ok() && !may_wait) return Code::kRejected;
   if (existing.ok()) return CreateOver(*existing, flags, caller, may_wait);
   Inode inode = NewInode(directory, name, S_IFREG | (mode & 07777), caller);
   const bool posix = PolicyAt(directory, PathTo(parent, name), false) == PathPolicy::kPosix;
+  if (posix && !may_wait) return Code::kRejected;  // it is published at once
   inode.state = posix ? FileState::kPosix : FileState::kOpen;
   FilePtr file = PFS_TRY(NewFile(inode, caller, may_wait));
   Created created;
@@ -130,7 +147,7 @@ Result<Created> Cache::Create(Ino parent, std::string_view name, uint32_t mode, 
     open_.AddProvisionalLocked(file);
   }
   if (posix) {
-    MutexLock change(file->change);
+    ChangeLock change(file->change);
     if (Status status = Publish(file, parent, name, false, false); !status.ok()) {
       Drop(file);
       Release(std::move(created.handle));
@@ -165,11 +182,20 @@ Result<Created> Cache::CreateOver(const Inode& existing, int flags, const Caller
   return created;
 }
 
-Status Cache::Flush(const Handle& handle, const Caller& caller) {
+Status Cache::Flush(const Handle& handle, const Caller& caller, bool may_wait) {
   const FilePtr& file = handle.file;
   // Descriptors inherited by a child, or closed by whoever they were passed to, publish nothing.
   if (!handle.writer || caller.process() != handle.opener) return Ok();
-  MutexLock change(file->change);
+  if (may_wait) {
+    ChangeLock change(file->change);
+    return FlushLocked(file, caller, true);
+  }
+  if (!file->change.try_lock()) return Code::kRejected;
+  AdoptedLock change(file->change);
+  return FlushLocked(file, caller, false);
+}
+
+Status Cache::FlushLocked(const FilePtr& file, const Caller& caller, bool may_wait) {
   if (caller.signaled() && !file->flushed) {
     counters_.torn.fetch_add(1, std::memory_order_relaxed);
     return Ok();
@@ -190,6 +216,7 @@ Status Cache::Flush(const Handle& handle, const Caller& caller) {
     return file->drive->Note(Status::FromErrno(errno, "fstat"));
   const bool nothing = Unmodified(*file, now) || LeftEmpty(*file, now);
   if (nothing || (complete && CloseTemporary(*file, name))) return Ok();
+  if (!may_wait) return Code::kRejected;
   return Publish(file, parent, name, true, complete);
 }
 
@@ -208,10 +235,65 @@ void Cache::Release(HandlePtr handle) {
   }
   if (resident) residents_->Close(file->ino);
   if (last_writer) {
-    MutexLock change(file->change);
+    ChangeLock change(file->change);
     SettleWriter(file);
   }
   Forget(file);
+}
+
+// Whether the release of a write handle takes neither a commit nor anything else that may wait: it
+// is not the last, or the index has the file as it is, or its name was never published and goes.
+bool Cache::SettlesAtOnce(File& file) {
+  bool recorded, published;
+  uint64_t size;
+  int64_t mtime_ns;
+  {
+    MutexLock lock(open_.mutex);
+    if (file.writers > 1 || file.nameless || file.closed) return true;
+    recorded = file.recorded;
+    published = file.published;
+    size = file.inode.size;
+    mtime_ns = file.inode.mtime_ns;
+  }
+  struct stat now;
+  if (::fstat(file.fd.get(), &now) != 0) return !published;
+  if (recorded) {
+    return static_cast<uint64_t>(now.st_size) == size &&
+           now.st_mtim.tv_sec * kNsPerSecond + now.st_mtim.tv_nsec == mtime_ns;
+  }
+  return !published && (!file.flushed || Unmodified(file, now) || LeftEmpty(file, now));
+}
+
+bool Cache::TryRelease(HandlePtr& handle) {
+  const FilePtr file = handle->file;
+  if (handle->writer) {
+    if (!file->change.try_lock()) return false;
+    AdoptedLock change(file->change);
+    if (!SettlesAtOnce(*file)) return false;
+    bool last;
+    {
+      MutexLock lock(open_.mutex);
+      last = --file->writers == 0;
+    }
+    if (last) SettleWriter(file);
+  } else {
+    bool resident;
+    {
+      MutexLock lock(open_.mutex);
+      --file->readers;
+      resident = file->resident;
+    }
+    if (resident) residents_->Close(file->ino);
+  }
+  handle.reset();
+  bool nameless;
+  {
+    MutexLock lock(open_.mutex);
+    nameless = file->nameless;
+  }
+  // Its bytes go too, by the drive's own thread.
+  nameless ? file->drive->Post([this, file] { Forget(file); }) : Forget(file);
+  return true;
 }
 
 // The last write handle is gone: seal what is visible, publish what its writer closed in good
@@ -293,18 +375,21 @@ void Cache::Forget(const FilePtr& file) {
   }
   if (reserved > 0) drives_->AddQueued(file->drive->slot(), -static_cast<int64_t>(reserved));
   if (!nameless || lingers) return budget_->Account(0, reserved);
-  if (Status status = file->drive->Note(file->drive->Unlink(file->inode.block, published));
-      !status.ok()) {
-    spdlog::warn("cannot unlink {} on {}: {}", ToHex(file->inode.block), file->drive->path(),
-                 status.ToString());
-    return budget_->Account(0, reserved);
-  }
-  budget_->Account(-static_cast<int64_t>(accounted), reserved);
-  if (published) {
-    MutexLock lock(side_mutex_);
-    trash_done_.push_back({file->inode.block, file->inode.drive});
-  }
-  Tell([&](CacheListener& listener) { listener.OnGone(file->ino); });
+  budget_->Account(0, reserved);
+  OnDrive(*file->drive, [this, file, accounted, published] {
+    const BlockId& block = file->inode.block;
+    if (Status status = file->drive->Note(file->drive->Unlink(block, published)); !status.ok()) {
+      spdlog::warn("cannot unlink {} on {}: {}", ToHex(block), file->drive->path(),
+                   status.ToString());
+      return;
+    }
+    budget_->Account(-static_cast<int64_t>(accounted), 0);
+    if (published) {
+      MutexLock lock(side_mutex_);
+      trash_done_.push_back({block, file->inode.drive});
+    }
+    Tell([&](CacheListener& listener) { listener.OnGone(file->ino); });
+  });
 }
 
 }  // namespace prefixfs

@@ -14,13 +14,15 @@ constexpr int kFruitless = 4;          // batches in a row that freed nothing
 constexpr int64_t kLogEveryNs = 60 * kNsPerSecond;
 }  // namespace
 
-// kRejected if it would have to wait for a lease and may not.
+// kRejected if it would have to wait and may not.
 Result<InodeClaim> Cache::ClaimInode(bool may_wait) {
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(config_.space_wait_ms);
   int fruitless = 0;
   for (;;) {
     if (inodes_.TryAdd()) return InodeClaim(&inodes_);
+    if (!may_wait) return Code::kRejected;  // removing a block takes a commit, and its drive
+    const Waiting waiting(Wait::kSpace);
     bool leased_ahead = false;
     const auto victims = residents_->TakeVictims(kEvictedAtOnce, -1, &leased_ahead);
     if (!victims.empty() && fruitless < kFruitless) {
@@ -30,7 +32,6 @@ Result<InodeClaim> Cache::ClaimInode(bool may_wait) {
       continue;
     }
     for (const auto& victim : victims) residents_->Release(victim.ino);
-    if (leased_ahead && !may_wait) return Code::kRejected;
     if (!leased_ahead || std::chrono::steady_clock::now() > deadline) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -119,6 +119,10 @@ Status Cache::Load() {
     if (inode.state != FileState::kSealed || inode.checksum_kind == ChecksumKind::kNone)
       young_blocks.insert(inode.block);
     if (inode.state == FileState::kOpen) left_open.push_back(inode.ino);
+    if (inode.model != 0) {
+      MutexLock lock(side_mutex_);
+      NoteModelHome(inode.model, inode.parent);
+    }
     if (inode.state == FileState::kSealed && drives_->Find(inode.drive) != nullptr) {
       found.push_back({inode.atime_ns,
                        inode.ino,

@@ -107,15 +107,22 @@ Result<Entry> Cache::PublishedEntry(const Inode& found, const Caller& caller) {
   return entry;
 }
 
+int64_t Cache::LookupWaitMs(const Caller& caller) {
+  constexpr int64_t kAgainMs = 1000;
+  return HasRetry(caller) ? std::max(kAgainMs, config_.lookup_wait_ms) : config_.lookup_wait_ms;
+}
+
 Result<Entry> Cache::Lookup(Ino parent, std::string_view name, const Caller& caller,
-                            double* negative_timeout_s) {
+                            double* negative_timeout_s, bool may_wait) {
   *negative_timeout_s = static_cast<double>(config_.negative_timeout_ms) / 1000.0;
   if (name.size() > kMaxName) return Code::kTooLong;
-  const std::vector<FilePtr> provisional = WrittenUnder(parent, name, caller);
+  const std::vector<FilePtr> provisional = PFS_TRY(WrittenUnder(parent, name, caller, may_wait));
   Result<Inode> inode = index_->Lookup(parent, name);
   if (!inode.ok() && !inode.status().Is(Code::kNotFound)) return inode.status();
-  const std::optional<Retry> retry =
-      TakeRetry(caller, parent, name, inode.ok() && !inode->IsFile());
+  // A version may have to be made.
+  const bool on_the_way = inode.ok() && !inode->IsFile();
+  if (!may_wait && !on_the_way && HasRetry(caller)) return Code::kRejected;
+  const std::optional<Retry> retry = TakeRetry(caller, parent, name, on_the_way);
   if (retry) return LookupAgain(*retry, parent, name, caller, std::move(inode), negative_timeout_s);
   if (!provisional.empty()) {
     *negative_timeout_s = 0;
@@ -127,7 +134,8 @@ Result<Entry> Cache::Lookup(Ino parent, std::string_view name, const Caller& cal
   }
   Result<Entry> entry =
       inode.ok() ? PublishedEntry(*inode, caller) : Result<Entry>(Code::kNotFound);
-  if (entry.status().Is(Code::kStale)) return Lookup(parent, name, caller, negative_timeout_s);
+  if (entry.status().Is(Code::kStale))
+    return Lookup(parent, name, caller, negative_timeout_s, may_wait);
   if (!entry.ok()) {
     if (inode.ok()) *negative_timeout_s = 0;
     counters_.misses.fetch_add(1, std::memory_order_relaxed);
@@ -147,31 +155,41 @@ PathPolicy Cache::PolicyAt(const Inode& parent, const std::string& path, bool di
 void Cache::WriteRecord(const Inode& inode) {
   for (auto& drive : drives_->drives()) {
     if (drive->failed()) continue;
-    if (Status status = drive->Note(drive->PutRecord(inode)); !status.ok()) {
-      spdlog::warn("record of inode {} on {}: {}", inode.ino, drive->path(), status.ToString());
-    }
+    OnDrive(*drive, [drive = drive.get(), inode] {
+      if (Status status = drive->Note(drive->PutRecord(inode)); !status.ok())
+        spdlog::warn("record of inode {} on {}: {}", inode.ino, drive->path(), status.ToString());
+    });
   }
 }
 
-// Brings the header up to what the index says now. Read and written under one lock, so that of two
-// changes the later one stays. A block gets its header with its checksum: without one a rebuild
-// drops it anyway, and its writer need not wait for it.
+// Brings the header up to what the index says now. A block gets its header with its checksum:
+// without one a rebuild drops it anyway, and its writer need not wait for it.
 void Cache::RefreshHeader(Ino ino) {
-  MutexLock turn(header_turns_[ino % std::size(header_turns_)]);
-  Result<Inode> inode = index_->Get(ino);
+  const Result<Inode> inode = index_->Get(ino);
   if (!inode.ok()) return;
   if (inode->state != FileState::kPosix && inode->checksum_kind == ChecksumKind::kNone) return;
-  (void)WriteHeader(*inode);
+  Drive* drive = drives_->Find(inode->drive);
+  if (drive != nullptr) OnDrive(*drive, [this, ino, drive] { WriteHeaderNow(ino, *drive); });
 }
 
-// Under the header's turn.
-bool Cache::WriteHeader(const Inode& inode) {
-  Drive* drive = drives_->Find(inode.drive);
-  if (drive == nullptr) return false;
-  Result<Fd> fd = drive->OpenWritable(inode.block);
-  Status status = fd.ok() ? drive->WriteHeader(fd->get(), inode) : fd.status();
-  if (status = drive->Note(status); !status.ok() && !status.Is(Code::kNotFound)) {
-    spdlog::warn("header of {} on {}: {}", ToHex(inode.block), drive->path(), status.ToString());
+// Drives have turns of their own, so that one that does not answer holds up no other.
+Mutex& Cache::HeaderTurn(Ino ino, const Drive& drive) {
+  const size_t per_drive = std::size(header_turns_) / kDrivesWithTurns;
+  return header_turns_[drive.slot() % kDrivesWithTurns * per_drive + ino % per_drive];
+}
+
+// Read from the index and written in one turn, so that of two changes the later one stays.
+void Cache::WriteHeaderNow(Ino ino, Drive& drive) {
+  MutexLock turn(HeaderTurn(ino, drive));
+  const Result<Inode> inode = index_->Get(ino);
+  if (inode.ok()) (void)WriteHeader(*inode, drive);
+}
+
+bool Cache::WriteHeader(const Inode& inode, Drive& drive) {
+  Result<Fd> fd = drive.OpenWritable(inode.block);
+  Status status = fd.ok() ? drive.WriteHeader(fd->get(), inode) : fd.status();
+  if (status = drive.Note(status); !status.ok() && !status.Is(Code::kNotFound)) {
+    spdlog::warn("header of {} on {}: {}", ToHex(inode.block), drive.path(), status.ToString());
   }
   return status.ok();
 }
@@ -236,11 +254,12 @@ bool Cache::IsSettled(const Inode& inode) const {
 }
 
 Result<std::vector<DirectoryEntry>> Cache::List(Ino parent, uint64_t cookie, size_t max,
-                                                const Caller& caller) {
+                                                const Caller& caller, bool may_wait) {
   std::vector<DirectoryEntry> entries;
   for (const FilePtr& file : open_.ProvisionalIn(parent, cookie, UINT64_MAX)) {
-    if (IsAnothersTemporary(*file, caller) && !caller.DescendsFrom(file->owner))
-      PublishTemporary(file);
+    if (!IsAnothersTemporary(*file, caller) || caller.DescendsFrom(file->owner)) continue;
+    if (!may_wait) return Code::kRejected;
+    PublishTemporary(file);
   }
   const std::vector<Inode> published = PFS_TRY(index_->List(parent, cookie, max));
   const Ino last = published.size() < max ? UINT64_MAX : published.back().ino;
@@ -271,7 +290,7 @@ Result<std::vector<DirectoryEntry>> Cache::List(Ino parent, uint64_t cookie, siz
             [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.cookie < b.cookie; });
   // An empty page must mean the end, so a page whose every name is hidden from this caller is
   // passed over.
-  if (entries.empty() && published.size() == max) return List(parent, last, max, caller);
+  if (entries.empty() && published.size() == max) return List(parent, last, max, caller, may_wait);
   return entries;
 }
 

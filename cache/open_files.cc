@@ -4,6 +4,17 @@
 
 namespace prefixfs {
 
+// What was written, or has lost its name, may take work of the filesystem when its last descriptor
+// is closed.
+File::~File() {
+  if (drive == nullptr || !fd.valid() || (owner_tid == 0 && !nameless && !posix())) return;
+  try {
+    drive->Post([last = std::make_shared<Fd>(std::move(fd))] {});
+  } catch (const std::bad_alloc&) {
+    // Then it is closed here.
+  }
+}
+
 FilePtr OpenFiles::Find(Ino ino) {
   MutexLock lock(mutex);
   return FindLocked(ino);

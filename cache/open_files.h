@@ -22,6 +22,7 @@
 
 #include "cache/base/fd.h"
 #include "cache/base/mutex.h"
+#include "cache/base/waiting.h"
 #include "cache/index/record.h"
 #include "cache/inode_count.h"
 #include "cache/process.h"
@@ -29,8 +30,25 @@
 
 namespace prefixfs {
 
+// File::change, for a thread that may wait.
+class PFS_SCOPED_CAPABILITY ChangeLock {
+ public:
+  explicit ChangeLock(Mutex& mutex) PFS_ACQUIRE(mutex) PFS_NO_ANALYSIS : mutex_(mutex) {
+    if (mutex_.try_lock()) return;
+    const Waiting waiting(Wait::kFile);
+    mutex_.lock();
+  }
+  ~ChangeLock() PFS_RELEASE() PFS_NO_ANALYSIS { mutex_.unlock(); }
+  ChangeLock(const ChangeLock&) = delete;
+  ChangeLock& operator=(const ChangeLock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
 struct File {
   explicit File(Ino number) : ino(number) {}
+  ~File();
 
   const Ino ino;
 

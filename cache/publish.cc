@@ -39,7 +39,16 @@ Status Cache::InternModel(IndexTxn& txn, const std::string& model, Inode* inode)
   inode->model = PFS_TRY(txn.InternModel(model));
   MutexLock lock(side_mutex_);
   models_.emplace(inode->model, model);
+  NoteModelHome(inode->model, inode->parent);
   return Ok();
+}
+
+void Cache::NoteModelHome(uint32_t model, Ino directory) {
+  constexpr size_t kMaxHomes = 16;
+  std::vector<Ino>& homes = model_homes_[model];
+  if (std::find(homes.begin(), homes.end(), directory) != homes.end()) return;
+  if (homes.size() >= kMaxHomes) homes.erase(homes.begin());
+  homes.push_back(directory);
 }
 
 Status Cache::Publish(const FilePtr& file, Ino parent, std::string_view name, bool replace,

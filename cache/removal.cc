@@ -4,12 +4,16 @@
 // a crash in between leaves trash for the next start and never a name without its bytes.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "cache/cache.h"
 
 namespace prefixfs {
 namespace {
 constexpr int64_t kLingerNs = 200 * kNsPerMs;
-}
+constexpr int64_t kEvictWaitMs = 1000;
+}  // namespace
 
 Status Cache::RemoveName(IndexTxn& txn, const Inode& inode, Removal* removal) {
   PFS_TRY(txn.Remove(inode.ino));
@@ -27,7 +31,10 @@ void Cache::Removed(const Removal& removal, bool replaced) {
     if (!inode.IsFile()) {
       RememberGone(inode);
       for (auto& drive : drives_->drives()) {
-        if (!drive->failed()) (void)drive->Note(drive->RemoveRecord(inode.ino)).ok();
+        if (drive->failed()) continue;
+        OnDrive(*drive, [drive = drive.get(), ino = inode.ino] {
+          (void)drive->Note(drive->RemoveRecord(ino)).ok();
+        });
       }
       continue;
     }
@@ -49,7 +56,13 @@ void Cache::Removed(const Removal& removal, bool replaced) {
     if (replaced && inode.state != FileState::kPosix) {
       Linger(inode, allocated);
     } else {
-      RemoveBacking({inode, allocated, 0});
+      const Lingering gone{inode, allocated, 0};
+      Drive* drive = drives_->Find(inode.drive);
+      if (drive == nullptr) {
+        RemoveBacking(gone);  // there is nothing left but what others remember of it
+      } else {
+        OnDrive(*drive, [this, gone] { RemoveBacking(gone); });
+      }
     }
   }
 }
@@ -86,7 +99,15 @@ void Cache::ExpireLingering(int64_t now_ns) {
       return true;
     });
   }
-  for (const Lingering& gone : expired) RemoveBacking(gone);
+  // The meter has all drives' writers to measure.
+  for (const Lingering& gone : expired) {
+    Drive* drive = drives_->Find(gone.inode.drive);
+    if (drive == nullptr) {
+      RemoveBacking(gone);
+    } else {
+      drive->Post([this, gone] { RemoveBacking(gone); });
+    }
+  }
 }
 
 // A file for a reader of a block that was replaced a moment ago; null if it is too late.
@@ -138,7 +159,7 @@ Status Cache::Unlink(Ino parent, std::string_view name, const Caller& caller) {
   if (published.ok() && published->IsDirectory()) return Code::kIsDirectory;
   if (own && !(published.ok() && published->ino == own->ino)) {
     {
-      MutexLock change(own->change);
+      ChangeLock change(own->change);
       Drop(own);
     }
     Forget(own);
@@ -210,14 +231,33 @@ uint64_t Cache::EvictAll(const Going& going) {
     return 0;
   }
   inodes_.Subtract(blocks.inodes.size());
-  uint64_t freed = 0;
-  for (const Inode& inode : blocks.inodes) freed += EvictOne(inode);
+  const uint64_t freed = RemoveEvicted(blocks.inodes);
   Removed(rest);
   for (const Inode& inode : rest.inodes) {
     NoteEmptied(inode.parent);
     Tell([&](CacheListener& listener) { listener.OnInvalid(inode.parent, inode.name); });
   }
   return freed;
+}
+
+// By the drives, each on its own; one that does not answer goes on later, and is not waited for.
+uint64_t Cache::RemoveEvicted(const std::vector<Inode>& inodes) {
+  const auto freed = std::make_shared<std::atomic<uint64_t>>(0);
+  for (auto& drive : drives_->drives()) {
+    std::vector<Inode> own;
+    std::copy_if(inodes.begin(), inodes.end(), std::back_inserter(own),
+                 [&](const Inode& inode) { return inode.drive == drive->slot(); });
+    if (own.empty()) continue;
+    const auto evict = [this, freed, own = std::move(own)] {
+      for (const Inode& inode : own) freed->fetch_add(EvictOne(inode));
+    };
+    if (drives_->drives().size() == 1) {
+      evict();
+    } else {
+      drive->PostAndWait(evict, kEvictWaitMs);
+    }
+  }
+  return freed->load();
 }
 
 // Removes the backing file of a block whose name is gone already; if that fails the block gets its

@@ -45,7 +45,7 @@ std::optional<Status> Cache::PublishOwn(const FilePtr& own, const Place& from, c
                                         bool replace) {
   Status status;
   {
-    MutexLock change(own->change);
+    ChangeLock change(own->change);
     bool writers, complete;
     {
       MutexLock lock(open_.mutex);

@@ -41,6 +41,13 @@ void Cache::NoteShortage(const Status& status) {
       status.message());
 }
 
+std::string Cache::DrivePath(uint16_t slot) const {
+  for (const auto& drive : drives_->drives()) {
+    if (drive->slot() == slot) return drive->path();
+  }
+  return {};
+}
+
 std::string Cache::PathOf(Ino ino) {
   std::vector<std::string> parts;
   for (int depth = 0; depth < kMaxDepth && ino != kRootIno; ++depth) {
@@ -109,18 +116,19 @@ Cache::Report Cache::MakeReport() {
     MutexLock lock(side_mutex_);
     for (const auto& [id, use] : uses) {
       auto it = models_.find(id);
-      report.models.push_back({it == models_.end() ? "" : it->second, use.blocks, use.bytes});
+      const auto homes = model_homes_.find(id);
+      report.models.push_back({it == models_.end() ? "" : it->second, use.blocks, use.bytes,
+                               homes == model_homes_.end() ? std::vector<Ino>() : homes->second});
     }
   }
   std::sort(report.models.begin(), report.models.end(),
             [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  for (auto& drive : drives_->drives()) {
-    Report::DriveUse use{drive->path(), drive->uuid(), drive->slot(), drive->failed(), 0, 0};
-    if (Result<DriveSpace> space = drive->Space(); space.ok()) {
-      use.total = space->total_bytes;
-      use.free = space->free_bytes;
-    }
-    report.drives.push_back(std::move(use));
+  for (size_t i = 0; i < drives_->drives().size(); ++i) {
+    // Not asked anew: it may not answer.
+    const Drive& drive = *drives_->drives()[i];
+    const auto [total, free] = drives_->KnownSpace(i);
+    report.drives.push_back({drive.path(), drive.uuid(), drive.slot(), drive.failed(),
+                             drive.stalled(), total, drive.failed() ? 0 : free});
   }
   return report;
 }

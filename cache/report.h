@@ -25,11 +25,12 @@ struct CacheReport {
   struct ModelUse {
     std::string model;
     uint64_t blocks = 0, bytes = 0;
+    std::vector<Ino> directories = {};  // some of those with its blocks
   };
   struct DriveUse {
     std::string path, uuid;
     unsigned slot = 0;
-    bool failed = false;
+    bool failed = false, stalled = false;
     uint64_t total = 0, free = 0;
   };
   std::vector<ModelUse> models;

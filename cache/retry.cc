@@ -47,6 +47,12 @@ std::optional<Cache::Retry> Cache::TakeRetry(const Caller& caller, Ino parent,
   return retry;
 }
 
+bool Cache::HasRetry(const Caller& caller) {
+  if (retry_count_.load(std::memory_order_acquire) == 0) return false;
+  MutexLock lock(side_mutex_);
+  return retries_.contains(caller.tid());
+}
+
 // The name has been looked up, and what was found is being opened or made: what this thread looks
 // up later is another matter.
 void Cache::EndRetry(const Caller& caller) {
@@ -131,7 +137,7 @@ Result<Entry> Cache::LookupAgain(const Retry& retry, Ino parent, std::string_vie
     }
     if (!same && unused) {
       {
-        MutexLock change(version->change);
+        ChangeLock change(version->change);
         Drop(version);
       }
       Forget(version);

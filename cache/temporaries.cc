@@ -33,7 +33,7 @@ int64_t Cache::TemporarySince(const File& file) {
 // Publishes a closed temporary under the name that it has.
 void Cache::PublishTemporary(const FilePtr& file) {
   {
-    MutexLock change(file->change);
+    ChangeLock change(file->change);
     bool writers;
     Ino parent;
     std::string name;
@@ -64,12 +64,19 @@ bool Cache::IsAnothersTemporary(const File& file, const Caller& caller) {
 // The provisional files of a name, of which none is a closed temporary that the caller cannot mean:
 // by the rule of ChooseFor.
 std::vector<FilePtr> Cache::WrittenUnder(Ino parent, std::string_view name, const Caller& caller) {
+  return WrittenUnder(parent, name, caller, true).value();
+}
+
+// kRejected if one would have to be published, and this thread may not wait for that.
+Result<std::vector<FilePtr>> Cache::WrittenUnder(Ino parent, std::string_view name,
+                                                 const Caller& caller, bool may_wait) {
   std::vector<FilePtr> files = open_.Provisional(parent, name);
   bool published = false;
   for (const FilePtr& file : files) {
     if (!IsAnothersTemporary(*file, caller)) continue;
     const bool own = caller.DescendsFrom(file->owner) && !index_->Lookup(parent, name).ok();
     if (own) continue;
+    if (!may_wait) return Code::kRejected;
     PublishTemporary(file);
     published = true;
   }

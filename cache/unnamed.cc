@@ -38,7 +38,7 @@ Result<Entry> Cache::Link(Ino ino, Ino parent, std::string_view name) {
   FilePtr file = open_.Find(ino);
   if (!file) return Status(Code::kDenied, "one file has one name");
   if (!open_.Provisional(parent, name).empty()) return Code::kExists;
-  MutexLock change(file->change);
+  ChangeLock change(file->change);
   {
     MutexLock lock(open_.mutex);
     if (!file->unnamed) return Status(Code::kDenied, "one file has one name");

@@ -56,12 +56,15 @@ std::optional<Cache::Computed> Cache::ComputeChecksum(Ino ino) {
 
 // The header of a block as it will be once its checksum is stored.
 bool Cache::WriteFirstHeader(Ino ino, const Digest& digest) {
-  MutexLock turn(header_turns_[ino % std::size(header_turns_)]);
   Result<Inode> inode = index_->Get(ino);
+  Drive* drive = inode.ok() ? drives_->Find(inode->drive) : nullptr;
+  if (drive == nullptr) return false;
+  MutexLock turn(HeaderTurn(ino, *drive));
+  inode = index_->Get(ino);
   if (!inode.ok() || inode->state != FileState::kSealed) return false;
   inode->checksum_kind = ChecksumKind::kXxh3_128;
   inode->checksum = digest;
-  return WriteHeader(*inode);
+  return WriteHeader(*inode, *drive);
 }
 
 // On the checksum thread.

@@ -119,6 +119,7 @@ Status Cache::MakeVersion(const Inode& base, bool truncate, const Caller& caller
 }
 
 Result<HandlePtr> Cache::Open(Ino ino, int flags, const Caller& caller, bool may_wait) {
+  if (WantsWrite(flags) && !may_wait) return Code::kRejected;
   EndRetry(caller);
   Result<HandlePtr> handle = WantsWrite(flags) ? OpenToWrite(ino, flags, caller, may_wait)
                                                : OpenToRead(ino, caller, may_wait);
@@ -136,7 +137,7 @@ Result<HandlePtr> Cache::OpenToWrite(Ino ino, int flags, const Caller& caller, b
   FilePtr file = open_.Find(ino);
   if (file && IsAnothersTemporary(*file, caller)) PublishTemporary(file);
   if (file) {
-    MutexLock change(file->change);
+    ChangeLock change(file->change);
     // Nobody but its writer's children can have come by a name that is not published.
     const bool inherited = !file->published && caller.DescendsFrom(file->owner);
     bool own;
@@ -207,7 +208,7 @@ Result<HandlePtr> Cache::OpenPosix(const Inode& inode, int flags, const Caller& 
   if (flags & O_TRUNC) {
     Status status = Ok();
     {
-      MutexLock change(file->change);
+      ChangeLock change(file->change);
       status = Truncate(file, 0);
     }
     if (!status.ok()) {
@@ -230,6 +231,7 @@ Result<HandlePtr> Cache::OpenToRead(Ino ino, const Caller& caller, bool may_wait
   // Threads that cannot be told apart may be here for the first time.
   const bool known = caller.tid() != 0;
   for (int tries = 0; known && handle.status().Is(Code::kStale) && IsSecondLook(caller); ++tries) {
+    if (!may_wait) return Code::kRejected;
     if (tries == kSecondLookTries) return Code::kNotFound;  // removed since the lookup
     std::this_thread::sleep_for(std::chrono::microseconds(250));
     handle = OpenSealed(ino, caller, may_wait);
@@ -246,10 +248,11 @@ Result<HandlePtr> Cache::OpenSealed(Ino ino, const Caller& caller, bool may_wait
       Result<Inode> inode = index_->Get(ino);
       if (inode.status().Is(Code::kNotFound)) {
         if (!IsSecondLook(caller)) return Code::kStale;
-        return FindReplaced([&] { return OpenReplaced(ino, caller); });
+        return FindReplaced([&] { return OpenReplaced(ino, caller); }, may_wait);
       }
       if (!inode.ok()) return inode.status();
       if (inode->IsDirectory()) return Code::kIsDirectory;
+      if (inode->state == FileState::kPosix && !may_wait) return Code::kRejected;
       if (inode->state == FileState::kPosix) return OpenPosix(*inode, O_RDONLY, caller);
       MutexLock lock(open_.mutex);
       // Being sealed at this moment; Residents counts the handle when it is.
@@ -263,6 +266,7 @@ Result<HandlePtr> Cache::OpenSealed(Ino ino, const Caller& caller, bool may_wait
       break;
   }
   if (unverified || config_.verify == "always") {
+    const Waiting waiting(Wait::kChecksum);
     if (Status status = may_wait ? VerifyResident(ino) : Status(Code::kRejected); !status.ok()) {
       residents_->Close(ino);
       return status;

@@ -17,8 +17,11 @@ using SharedText = std::shared_ptr<const std::string>;  // what fi->fh points to
 struct ControlFile {
   std::string_view name;
   Ino offset;
+  uint32_t permissions;
 };
-constexpr ControlFile kFiles[] = {{"stats", 1}, {"metrics", 2}, {"config", 3}};
+// The configuration names drives, and directories that others may not know of.
+constexpr ControlFile kFiles[] = {
+    {"stats", 1, 0444}, {"metrics", 2, 0444}, {"config", 3, 0400}, {"requests", 4, 0444}};
 
 // Names may hold any byte; JSON may not.
 std::string Dump(const Json& json, int indent) {
@@ -74,14 +77,17 @@ Result<Entry> Control::Lookup(Ino parent, std::string_view name) const {
   if (!Owns(parent)) return MakeEntry(kFirstIno, ".prefixfs", S_IFDIR | 0555);
   for (const ControlFile& file : kFiles) {
     if (parent == kFirstIno && name == file.name)
-      return MakeEntry(kFirstIno + file.offset, name, S_IFREG | 0444);
+      return MakeEntry(kFirstIno + file.offset, name, S_IFREG | file.permissions);
   }
   return Code::kNotFound;
 }
 
 Result<Entry> Control::Attributes(Ino ino) const {
   if (ino == kFirstIno) return MakeEntry(ino, ".prefixfs", S_IFDIR | 0555);
-  return MakeEntry(ino, "", S_IFREG | 0444);
+  for (const ControlFile& file : kFiles) {
+    if (ino == kFirstIno + file.offset) return MakeEntry(ino, "", S_IFREG | file.permissions);
+  }
+  return Code::kNotFound;
 }
 
 Result<std::vector<DirectoryEntry>> Control::List(uint64_t cookie) const {
@@ -90,30 +96,34 @@ Result<std::vector<DirectoryEntry>> Control::List(uint64_t cookie) const {
     const Ino ino = kFirstIno + file.offset;
     // A cookie must stay positive as an off_t.
     const uint64_t at = 16 + file.offset;
-    if (at > cookie) entries.push_back({MakeEntry(ino, file.name, S_IFREG | 0444), at});
+    if (at > cookie) entries.push_back({MakeEntry(ino, file.name, S_IFREG | file.permissions), at});
   }
   return entries;
 }
 
-std::string Control::Content(Ino ino) {
+std::string Control::Content(Ino ino, Access& access) {
   switch (ino - kFirstIno) {
     case 1:
-      return Stats();
+      return Stats(access);
     case 2:
-      return Metrics();
+      return Metrics(access);
     case 3:
       return cache_.config().source;
+    case 4:
+      return RequestsJson(access, SIZE_MAX);
     default:
       return {};
   }
 }
 
-void Control::Open(Request request, Ino ino, fuse_file_info* fi) {
+void Control::Open(Request request, Ino ino, const Caller& caller, fuse_file_info* fi) {
+  Access access(cache_, caller);
   if (ino == kFirstIno || (fi->flags & O_ACCMODE) != O_RDONLY) {
     request.Error(ino == kFirstIno ? EISDIR : EACCES);
     return;
   }
-  auto content = std::make_unique<SharedText>(std::make_shared<const std::string>(Content(ino)));
+  auto content =
+      std::make_unique<SharedText>(std::make_shared<const std::string>(Content(ino, access)));
   fi->direct_io = 1;  // the size is not known before it is read
   fi->fh = reinterpret_cast<uint64_t>(content.get());
   // Released first: once the reply is out the handle may be closed on another thread.
@@ -135,23 +145,58 @@ void Control::Release(const fuse_file_info* fi) const {
   delete reinterpret_cast<SharedText*>(fi->fh);
 }
 
-Result<std::string> Control::Attribute(Ino ino, std::string_view name) {
+Result<std::string> Control::Attribute(Ino ino, std::string_view name, const Caller& caller) {
   constexpr std::string_view kHash = "hash.";
+  Access access(cache_, caller);
+  const auto told = [&](Cache::Location location) {
+    if (!access.root()) location.drive.clear();
+    return ToJson(location);
+  };
   if (Owns(ino)) return Code::kNotFound;
   if (ino == kRootIno && name.starts_with(kHash)) {
     Json found = Json::array();
-    for (const auto& location : PFS_TRY(cache_.LocateHash(name.substr(kHash.size())))) {
-      found.push_back(ToJson(location));
+    for (auto& location : PFS_TRY(cache_.LocateHash(name.substr(kHash.size())))) {
+      if (access.MayList(location.inode.parent)) found.push_back(told(std::move(location)));
     }
     return Dump(found, -1);
   }
-  if (name == "location") return Dump(ToJson(PFS_TRY(cache_.Locate(ino))), -1);
+  // The same as the file, for when the root directory is held by a call that is stuck.
+  constexpr size_t kMostInAttribute = 200;
+  if (ino == kRootIno && name == "requests") return RequestsJson(access, kMostInAttribute);
+  if (name == "location") {
+    Cache::Location location = PFS_TRY(cache_.Locate(ino));
+    // It may have been handed to him open; then its path is not his to know.
+    if (!access.MayReach(location.inode.parent)) location.path.clear();
+    return Dump(told(std::move(location)), -1);
+  }
   if (name == "tier") return std::string("nvme");
   return Code::kNotFound;
 }
 
-std::string Control::Stats() {
-  const Cache::Report report = cache_.MakeReport();
+Cache::Report Control::ReportFor(Access& access) {
+  Cache::Report report = cache_.MakeReport();
+  if (access.root()) return report;
+  for (auto& drive : report.drives) drive.path.clear();
+  Cache::Report::ModelUse others;
+  std::vector<Cache::Report::ModelUse> named;
+  for (auto& model : report.models) {
+    const bool known = !model.model.empty() &&
+                       std::any_of(model.directories.begin(), model.directories.end(),
+                                   [&](Ino directory) { return access.MayList(directory); });
+    if (known) {
+      named.push_back(std::move(model));
+    } else {
+      others.blocks += model.blocks;
+      others.bytes += model.bytes;
+    }
+  }
+  if (others.blocks > 0) named.push_back(others);
+  report.models = std::move(named);
+  return report;
+}
+
+std::string Control::Stats(Access& access) {
+  const Cache::Report report = ReportFor(access);
   const Counters& counters = cache_.counters();
   Json json;
   json["version"] = PREFIXFS_VERSION;
@@ -192,6 +237,8 @@ std::string Control::Stats() {
   json["versions"] = counters.versions.load();
   json["no_space"] = counters.no_space.load();
   json["no_descriptors"] = counters.no_descriptors.load();
+  json["slow_requests"] = counters.slow_requests.load();
+  json["late_requests"] = counters.late_requests.load();
   json["reaped_directories"] = counters.reaped_directories.load();
   json["drives"] = Json::array();
   for (const auto& drive : report.drives) {
@@ -199,6 +246,7 @@ std::string Control::Stats() {
                               {"uuid", drive.uuid},
                               {"slot", drive.slot},
                               {"failed", drive.failed},
+                              {"stalled", drive.stalled},
                               {"total_bytes", drive.total},
                               {"free_bytes", drive.free}});
   }

@@ -73,6 +73,7 @@ Result<DataFile> FileFor(Cache& cache, const Handle& handle, const DataRange& ra
 }  // namespace
 
 void ReadData(Cache& cache, Request request, const Handle& handle, const DataRange& range) {
+  const Waiting waiting(Wait::kData, handle.file->drive->slot());
   const Result<DataFile> file = FileFor(cache, handle, range);
   if (!file.ok()) {
     request.Error(EIO);
@@ -106,6 +107,7 @@ void ReadData(Cache& cache, Request request, const Handle& handle, const DataRan
 
 void WriteData(Cache& cache, Request request, const Handle& handle, const DataRange& range,
                std::span<const char> bytes) {
+  const Waiting waiting(Wait::kData, handle.file->drive->slot());
   const Result<DataFile> file = FileFor(cache, handle, range);
   const Result<size_t> written =
       file.ok() ? Write(*file, range, bytes) : Result<size_t>(file.status());

@@ -16,6 +16,10 @@ namespace {
 constexpr unsigned long kBackingClose = _IOW(229, 2, uint32_t);
 constexpr size_t kMaxDeferred = 4096;
 constexpr size_t kMaxNotices = 1024;
+// With the threads that a pool gets while all of its own wait for a drive that does not answer.
+constexpr size_t kMostWorkers = 64;
+constexpr int64_t kPatienceMs = 50;
+constexpr size_t kMaxDrops = 1 << 20;  // more than the kernel keeps
 constexpr uint32_t kMaxBackground = 256;
 // A block of the usual odd sizes fits, and of larger ones several requests are served at once.
 constexpr uint32_t kMaxPages = 512;
@@ -39,15 +43,27 @@ struct Guarded<kOperation> {
     (void)SurvivesNoMemory([&] { kOperation(req, args...); });
   }
 };
+
+std::unique_ptr<WorkerPool> MakeWorkers(const Config& config) {
+  return std::make_unique<WorkerPool>(config.max_workers, kMaxDeferred, kMostWorkers);
+}
 }  // namespace
 
 Filesystem::Filesystem(Cache& cache, const std::string& mount_point)
     : cache_(cache),
+      dropper_(std::make_unique<WorkerPool>(1, kMaxDrops)),
       nodes_(cache.config().max_backing, [this](int id) { CloseBacking(id); }),
-      control_(cache, stats_, nodes_, mount_point),
-      workers_(std::make_unique<WorkerPool>(cache.config().max_workers, kMaxDeferred)),
-      data_workers_(std::make_unique<WorkerPool>(cache.config().max_workers, kMaxDeferred)),
-      notifier_(std::make_unique<WorkerPool>(1, kMaxNotices)) {
+      control_(cache, stats_, nodes_, requests_, mount_point),
+      workers_(MakeWorkers(cache.config())),
+      name_workers_(MakeWorkers(cache.config())),
+      data_workers_(MakeWorkers(cache.config())),
+      notifier_(std::make_unique<WorkerPool>(1, kMaxNotices)),
+      watch_(requests_, cache.counters(), cache.config().request_limit_ms,
+             {[this] {
+                for (const Queue queue : {Queue::kSpace, Queue::kNames, Queue::kData})
+                  PoolOf(queue)->Relieve(kPatienceMs);
+              },
+              [this](const Requests::Request& request) { return Describe(request); }}) {
   cache_.SetListener(this);
 }
 
@@ -55,6 +71,7 @@ Filesystem::~Filesystem() {
   Drain();
   cache_.SetListener(nullptr);
   notifier_.reset();
+  dropper_.reset();
 }
 
 void Filesystem::Attach(fuse_session* session, std::function<void()> on_init) {
@@ -104,17 +121,38 @@ Caller Filesystem::CallerOf(fuse_req_t req) {
   return cache_.MakeCaller(context->pid, context->uid, context->gid);
 }
 
-void Filesystem::Defer(std::function<void()> work) {
-  if (!workers_->Submit(work).ok()) work();
+std::unique_ptr<WorkerPool>& Filesystem::PoolOf(Queue queue) {
+  if (queue == Queue::kSpace) return workers_;
+  return queue == Queue::kNames ? name_workers_ : data_workers_;
 }
 
-void Filesystem::DeferData(std::function<void()> work) {
-  if (!data_workers_->Submit(work).ok()) work();
+void Filesystem::Defer(Request request, Queue queue, Late late,
+                       std::function<void(Deferred&)> work) {
+  auto deferred = std::make_shared<Deferred>(std::move(request), late.error, watch_);
+  if (deferred->mark() != nullptr) deferred->mark()->Set(Wait::kWorker);
+  const auto run = [deferred, work = std::move(work)] {
+    const WorksFor works(deferred->mark());
+    if (deferred->mark() != nullptr) deferred->mark()->Set(Wait::kNothing);
+    work(*deferred);
+  };
+  if (late.after_ms > 0)
+    watch_.Add(*deferred, Clock::Real().MonotonicNs() + late.after_ms * kNsPerMs);
+  if (PoolOf(queue)->Submit(run).ok()) return;
+  if (late.after_ms == 0) return run();
+  if (auto unanswered = deferred->Take()) unanswered->Error(late.error);
 }
 
+std::string Filesystem::Describe(const Requests::Request& request) {
+  return control_.Describe(request);
+}
+
+// Closing the last descriptor of a file that was written, or removed, may take work of its drive.
 void Filesystem::CloseBacking(int id) {
-  auto backing = static_cast<uint32_t>(id);
-  if (session_ != nullptr) (void)::ioctl(fuse_session_fd(session_), kBackingClose, &backing);
+  const auto close = [this, id] {
+    auto backing = static_cast<uint32_t>(id);
+    if (session_ != nullptr) (void)::ioctl(fuse_session_fd(session_), kBackingClose, &backing);
+  };
+  if (!dropper_->Submit(close).ok()) close();
 }
 
 void Filesystem::OnInvalid(Ino parent, const std::string& name) {
@@ -168,10 +206,15 @@ Status Filesystem::Serve(fuse_req_t req, const Caller& caller, HandlePtr handle,
   return Ok();
 }
 
-void Filesystem::Unserve(fuse_file_info* fi) {
-  std::unique_ptr<OpenFile> open(OpenFileOf(fi));
+std::shared_ptr<Filesystem::Use> Filesystem::UseOf(const fuse_file_info* fi) {
+  OpenFile* open = OpenFileOf(fi);
+  return open == nullptr ? nullptr : std::make_shared<Use>(*this, open);
+}
+
+HandlePtr Filesystem::Unserve(OpenFile* served) {
+  std::unique_ptr<OpenFile> open(served);
   nodes_.Release(open->handle->file->ino);
-  cache_.Release(std::move(open->handle));
+  return std::move(open->handle);
 }
 
 struct stat ToStat(const Inode& inode) {

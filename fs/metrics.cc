@@ -109,14 +109,22 @@ void AddDrives(const Cache::Report& report, std::vector<MetricFamily>* families)
                       "1 if the drive is lost and its blocks are misses.",
                       MetricType::Gauge,
                       {}};
+  MetricFamily stalled{"prefixfs_drive_stalled",
+                       "1 if the drive does not answer what it was asked.",
+                       MetricType::Gauge,
+                       {}};
   MetricFamily free{
       "prefixfs_drive_free_bytes", "Free bytes of the drive's filesystem.", MetricType::Gauge, {}};
   for (const auto& drive : report.drives) {
-    const Labels labels{{"drive", LabelText(drive.path)}};
+    // Not everybody may know the path.
+    const Labels labels{
+        {"drive", drive.path.empty() ? std::to_string(drive.slot) : LabelText(drive.path)}};
+    stalled.metric.push_back(Value(MetricType::Gauge, drive.stalled ? 1 : 0, labels));
     failed.metric.push_back(Value(MetricType::Gauge, drive.failed ? 1 : 0, labels));
     free.metric.push_back(Value(MetricType::Gauge, static_cast<double>(drive.free), labels));
   }
   families->push_back(std::move(failed));
+  families->push_back(std::move(stalled));
   families->push_back(std::move(free));
 }
 
@@ -166,8 +174,8 @@ void AddIntegrity(const Cache::Report& report, const Counters& c,
 
 }  // namespace
 
-std::string Control::Metrics() {
-  const Cache::Report report = cache_.MakeReport();
+std::string Control::Metrics(Access& access) {
+  const Cache::Report report = ReportFor(access);
   const Counters& c = cache_.counters();
   constexpr auto kGauge = MetricType::Gauge;
   constexpr auto kCounter = MetricType::Counter;
@@ -203,6 +211,10 @@ std::string Control::Metrics() {
       Single("prefixfs_no_descriptors_total",
              "Opens refused because the daemon may open no more files.", kCounter,
              c.no_descriptors.load()),
+      Single("prefixfs_slow_requests_total", "Requests that took longer than request_limit.",
+             kCounter, c.slow_requests.load()),
+      Single("prefixfs_late_requests_total", "Requests answered at their deadline.", kCounter,
+             c.late_requests.load()),
       Errors(stats_),
       Durations(stats_)};
   AddIntegrity(report, c, &families);

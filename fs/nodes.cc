@@ -63,6 +63,12 @@ void Nodes::Release(Ino ino) {
   CloseAll(closing);
 }
 
+bool Nodes::HasId(Ino ino) {
+  MutexLock lock(mutex_);
+  const auto it = nodes_.find(ino);
+  return it != nodes_.end() && it->second.id != 0;
+}
+
 // An inode may stand in the queue several times, or be in use again: such entries are passed over.
 void Nodes::TrimIdle(std::vector<int>* closing) {
   while (idle_.size() > max_idle_) {

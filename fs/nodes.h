@@ -35,6 +35,8 @@ class Nodes {
   int Acquire(Ino ino, bool allowed, bool writable, const std::function<int()>& make_id)
       PFS_EXCLUDES(mutex_);
   void Release(Ino ino) PFS_EXCLUDES(mutex_);
+  // Whether Acquire has an id, or another answer, already.
+  bool HasId(Ino ino) PFS_EXCLUDES(mutex_);
   // The kernel dropped the inode, or the block is gone: an idle id is given back.
   void Drop(Ino ino) PFS_EXCLUDES(mutex_);
   // How many backing ids the kernel has now, idle ones included.

@@ -22,9 +22,33 @@ void ReplyAttributes(Request request, const Result<Entry>& entry) {
   request.With([&](fuse_req_t req) { return fuse_reply_attr(req, &st, entry->attr_timeout_s); });
 }
 
-const Handle* HandleOf(fuse_file_info* fi) {
+const Handle* HandleOf(const fuse_file_info* fi) {
   const OpenFile* open = OpenFileOf(fi);
   return open == nullptr ? nullptr : open->handle.get();
+}
+
+const Handle* HandleOf(const std::shared_ptr<Filesystem::Use>& use) {
+  return use == nullptr ? nullptr : &use->handle();
+}
+
+// The attributes of a node, to `reply` (Request, entry): at once, or when a rename that is under
+// way has come to its end.
+template <typename Reply>
+void GetAttributes(Filesystem& fs, Request request, fuse_ino_t ino, const fuse_file_info* fi,
+                   Reply reply) {
+  const Result<Entry> entry = Control::Owns(ino)
+                                  ? fs.control().Attributes(ino)
+                                  : fs.cache().GetAttributes(ino, HandleOf(fi), false);
+  if (!entry.status().Is(Code::kRejected)) {
+    reply(std::move(request), entry);
+    return;
+  }
+  fs.Defer(std::move(request), Queue::kNames, fs.LateChange(),
+           [&fs, ino, use = fs.UseOf(fi), reply](Deferred& deferred) mutable {
+             const Result<Entry> late = fs.cache().GetAttributes(ino, HandleOf(use), true);
+             use.reset();
+             if (auto answered = deferred.Take()) reply(std::move(*answered), late);
+           });
 }
 
 struct statx ToStatx(const Entry& entry) {
@@ -51,6 +75,15 @@ struct statx ToStatx(const Entry& entry) {
   return stx;
 }
 
+void ReplyStatx(Request request, const Result<Entry>& entry) {
+  if (!entry.ok()) {
+    request.Error(ErrnoOfNode(entry.status()));
+    return;
+  }
+  struct statx stx = ToStatx(*entry);
+  request.With([&](fuse_req_t r) { return fuse_reply_statx(r, 0, &stx, entry->attr_timeout_s); });
+}
+
 AttributeChange ToChange(const struct stat& st, int to_set) {
   AttributeChange change;
   const int64_t now = Clock::Real().WallNs();
@@ -72,58 +105,47 @@ AttributeChange ToChange(const struct stat& st, int to_set) {
 
 void Getattr(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kGetattr);
-  const Result<Entry> entry = Control::Owns(ino) ? fs.control().Attributes(ino)
-                                                 : fs.cache().GetAttributes(ino, HandleOf(fi));
-  ReplyAttributes(std::move(request), entry);
+  Request request = fs.Begin(req, Op::kGetattr, ino);
+  GetAttributes(fs, std::move(request), ino, fi, ReplyAttributes);
 }
 
 // Asked for where a client wants the time of birth, which is all that it adds.
 void Statx(fuse_req_t req, fuse_ino_t ino, int, int, fuse_file_info* fi) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kStatx);
-  const Result<Entry> entry = Control::Owns(ino) ? fs.control().Attributes(ino)
-                                                 : fs.cache().GetAttributes(ino, HandleOf(fi));
-  if (!entry.ok()) {
-    request.Error(ErrnoOfNode(entry.status()));
-    return;
-  }
-  struct statx stx = ToStatx(*entry);
-  request.With([&](fuse_req_t r) { return fuse_reply_statx(r, 0, &stx, entry->attr_timeout_s); });
+  Request request = fs.Begin(req, Op::kStatx, ino);
+  GetAttributes(fs, std::move(request), ino, fi, ReplyStatx);
 }
 
 void Setattr(fuse_req_t req, fuse_ino_t ino, struct stat* st, int to_set, fuse_file_info* fi) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kSetattr);
+  Request request = fs.Begin(req, Op::kSetattr, ino);
   if (Control::Owns(ino)) {
     request.Error(EPERM);
     return;
   }
   const AttributeChange change = ToChange(*st, to_set);
   const Caller caller = fs.CallerOf(req);
-  Result<Entry> entry = fs.cache().SetAttributes(ino, HandleOf(fi), change, caller, false);
-  if (!entry.status().Is(Code::kRejected)) {
-    ReplyAttributes(std::move(request), entry);
-    return;
-  }
-  auto shared = std::make_shared<Request>(std::move(request));
-  fs.Defer([&fs, shared, ino, handle = HandleOf(fi), change, caller] {
-    ReplyAttributes(std::move(*shared),
-                    fs.cache().SetAttributes(ino, handle, change, caller, true));
-  });
+  const bool space = change.size.has_value();
+  fs.Defer(std::move(request), space ? Queue::kSpace : Queue::kNames, fs.LateChange(),
+           [&fs, ino, use = fs.UseOf(fi), change, caller](Deferred& deferred) mutable {
+             const Result<Entry> entry =
+                 fs.cache().SetAttributes(ino, HandleOf(use), change, caller, true);
+             use.reset();
+             if (auto answered = deferred.Take()) ReplyAttributes(std::move(*answered), entry);
+           });
 }
 
-void Statfs(fuse_req_t req, fuse_ino_t) {
+void Statfs(fuse_req_t req, fuse_ino_t ino) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kStatfs);
+  Request request = fs.Begin(req, Op::kStatfs, ino);
   const struct statvfs status = fs.cache().FileSystemStatus();
   request.With([&](fuse_req_t r) { return fuse_reply_statfs(r, &status); });
 }
 
 // stdio and Python ask every file whether it is a terminal.
-void Ioctl(fuse_req_t req, fuse_ino_t, unsigned, void*, fuse_file_info*, unsigned, const void*,
+void Ioctl(fuse_req_t req, fuse_ino_t ino, unsigned, void*, fuse_file_info*, unsigned, const void*,
            size_t, size_t) {
-  FilesystemOf(req).Begin(req, Op::kIoctl).Error(ENOTTY);
+  FilesystemOf(req).Begin(req, Op::kIoctl, ino).Error(ENOTTY);
 }
 
 }  // namespace prefixfs::ops

@@ -30,11 +30,21 @@ void Write(Filesystem& fs, Request request, const Handle& handle, const Status& 
   WriteData(fs.cache(), std::move(request), handle, range, bytes);
 }
 
+// Calls that move a file's bytes take as long as its drive does: by passthrough the daemon does not
+// even see them. Their file stays open until they are answered.
+template <typename Work>
+void DeferData(Filesystem& fs, Request request, Work work) {
+  fs.Defer(std::move(request), Queue::kData, Filesystem::Never(),
+           [work = std::move(work)](Deferred& deferred) {
+             if (auto answered = deferred.Take()) work(std::move(*answered));
+           });
+}
+
 }  // namespace
 
 void Read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_info* fi) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kRead);
+  Request request = fs.Begin(req, Op::kRead, ino);
   if (Control::Owns(ino)) {
     fs.control().Read(std::move(request), size, offset, fi);
     return;
@@ -42,19 +52,20 @@ void Read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_i
   const Handle& handle = *OpenFileOf(fi)->handle;
   const DataRange range{offset, size, fi->flags};
   // A thread of the ring has all the requests of its processor to serve; of those that read
-  // /dev/fuse another takes the next one.
-  if (!fuse_req_is_uring(req) || !MayWait(fs.cache(), handle, range)) {
+  // /dev/fuse others take the next ones, unless too many wait already.
+  const Filesystem::DataTurn turn(fs, req);
+  if (turn || !MayWait(fs.cache(), handle, range)) {
     ReadData(fs.cache(), std::move(request), handle, range);
     return;
   }
-  auto shared = std::make_shared<Request>(std::move(request));
-  fs.DeferData(
-      [&fs, shared, &handle, range] { ReadData(fs.cache(), std::move(*shared), handle, range); });
+  DeferData(fs, std::move(request), [&fs, &handle, range](Request answered) {
+    ReadData(fs.cache(), std::move(answered), handle, range);
+  });
 }
 
 void WriteBuf(fuse_req_t req, fuse_ino_t ino, fuse_bufvec* in, off_t offset, fuse_file_info* fi) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kWrite);
+  Request request = fs.Begin(req, Op::kWrite, ino);
   if (Control::Owns(ino)) {
     request.Error(EPERM);
     return;
@@ -64,71 +75,71 @@ void WriteBuf(fuse_req_t req, fuse_ino_t ino, fuse_bufvec* in, off_t offset, fus
   const std::span<const char> bytes = BytesOf(*in);
   const DataRange range{offset, bytes.size(),
                         open.cached_writes ? fi->flags & ~O_DIRECT : fi->flags};
-  const Status ready = fs.cache().PrepareWrite(handle, bytes.size(), false);
   const bool ring = fuse_req_is_uring(req);
-  const bool waits_for_drive = ring && (range.flags & (O_DIRECT | O_DSYNC)) != 0;
-  if (!ready.Is(Code::kRejected) && !waits_for_drive) {
+  const Filesystem::DataTurn turn(fs, req);
+  const Status ready =
+      turn ? fs.cache().PrepareWrite(handle, bytes.size(), false) : Code::kRejected;
+  if (!ready.Is(Code::kRejected)) {
     Write(fs, std::move(request), handle, ready, range, bytes);
     return;
   }
-  auto shared = std::make_shared<Request>(std::move(request));
-  if (!ready.Is(Code::kRejected)) {
-    fs.DeferData([&fs, shared, &handle, ready, range, bytes] {
-      Write(fs, std::move(*shared), handle, ready, range, bytes);
-    });
-    return;
-  }
-  // Waits for space elsewhere; with a copy of the bytes, because the buffer is this thread's,
-  // unless it is the ring's, which is the request's own until the answer.
+  // Elsewhere; with a copy of the bytes, because the buffer is this thread's, unless it is the
+  // ring's, which is the request's own until the answer.
   auto copy = std::make_shared<std::vector<char>>();
   if (!ring) copy->assign(bytes.begin(), bytes.end());
   const std::span<const char> kept = ring ? bytes : std::span<const char>(*copy);
-  fs.Defer([&fs, shared, &handle, copy, kept, range] {
+  DeferData(fs, std::move(request), [&fs, &handle, copy, kept, range](Request answered) {
     const Status room = fs.cache().PrepareWrite(handle, kept.size(), true);
-    Write(fs, std::move(*shared), handle, room, range, kept);
+    Write(fs, std::move(answered), handle, room, range, kept);
   });
 }
 
 void Fsync(fuse_req_t req, fuse_ino_t ino, int data_only, fuse_file_info* fi) {
   Filesystem& fs = FilesystemOf(req);
-  auto request = std::make_shared<Request>(fs.Begin(req, Op::kFsync));
+  Request request = fs.Begin(req, Op::kFsync, ino);
   if (Control::Owns(ino)) {
-    request->Error(0);
+    request.Error(0);
     return;
   }
-  fs.Defer([&fs, request, data_only, open = OpenFileOf(fi)] {
+  DeferData(fs, std::move(request), [&fs, data_only, open = OpenFileOf(fi)](Request answered) {
     const Status status = fs.cache().SyncData(*open->handle, data_only != 0);
-    request->Error(status.ok() ? 0 : status.Is(Code::kNoSpace) ? ENOSPC : EIO);
+    answered.Error(status.ok() ? 0 : status.Is(Code::kNoSpace) ? ENOSPC : EIO);
   });
 }
 
 void Fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
                fuse_file_info* fi) {
   Filesystem& fs = FilesystemOf(req);
-  auto request = std::make_shared<Request>(fs.Begin(req, Op::kFallocate));
+  Request request = fs.Begin(req, Op::kFallocate, ino);
   if (Control::Owns(ino)) {
-    request->Error(EPERM);
+    request.Error(EPERM);
     return;
   }
-  fs.Defer([&fs, request, mode, offset, length, open = OpenFileOf(fi)] {
-    request->Done(fs.cache().Allocate(*open->handle, mode, offset, length, true));
-  });
+  fs.Defer(std::move(request), Queue::kSpace, fs.LateChange(),
+           [&fs, mode, offset, length, use = fs.UseOf(fi)](Deferred& deferred) mutable {
+             const Status status = fs.cache().Allocate(use->handle(), mode, offset, length, true);
+             use.reset();
+             if (auto answered = deferred.Take()) answered->Done(status);
+           });
 }
 
+// The kernel asks only where data and holes are, which the drive may have to read.
 void Lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, fuse_file_info* fi) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kLseek);
+  Request request = fs.Begin(req, Op::kLseek, ino);
   if (Control::Owns(ino)) {
     request.Error(EINVAL);
     return;
   }
-  const Result<int> fd = fs.cache().DataFd(*OpenFileOf(fi)->handle);
-  const off_t found = fd.ok() ? ::lseek(*fd, offset, whence) : -1;
-  if (found < 0) {
-    request.Error(fd.ok() ? errno : EIO);
-    return;
-  }
-  request.With([&](fuse_req_t r) { return fuse_reply_lseek(r, found); });
+  DeferData(fs, std::move(request), [&fs, offset, whence, open = OpenFileOf(fi)](Request answered) {
+    const Result<int> fd = fs.cache().DataFd(*open->handle);
+    const off_t found = fd.ok() ? ::lseek(*fd, offset, whence) : -1;
+    if (found < 0) {
+      answered.Error(fd.ok() ? errno : EIO);
+      return;
+    }
+    answered.With([&](fuse_req_t r) { return fuse_reply_lseek(r, found); });
+  });
 }
 
 }  // namespace prefixfs::ops

@@ -61,41 +61,61 @@ bool AddDots(Page& page, fuse_ino_t ino, uint64_t offset) {
   return offset >= kDotDotCookie || page.Add("..", dot, kDotDotCookie);
 }
 
-void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus) {
-  Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, plus ? Op::kReaddirplus : Op::kReaddir);
-  Page page(req, size, plus);
+// Fills the page with what follows `off`. kRejected, with the page as it was, if that takes a
+// commit and this thread may not wait.
+Status FillPage(Filesystem& fs, fuse_ino_t ino, off_t off, const Caller& caller, bool may_wait,
+                Page* page) {
   auto cookie = static_cast<uint64_t>(off);
-  bool room = AddDots(page, ino, cookie);
+  bool room = AddDots(*page, ino, cookie);
   cookie = std::max(cookie, kDotDotCookie) - kShift;
-  const Caller caller = fs.CallerOf(req);
   while (room) {
-    Result<std::vector<DirectoryEntry>> entries =
+    const Result<std::vector<DirectoryEntry>> entries =
         Control::Owns(ino) ? fs.control().List(cookie)
-                           : fs.cache().List(ino, cookie, page.Expected(), caller);
-    if (!entries.ok()) {
-      if (page.empty()) {
-        request.Fail(entries.status());
-        return;
-      }
-      break;
-    }
+                           : fs.cache().List(ino, cookie, page->Expected(), caller, may_wait);
+    if (entries.status().Is(Code::kRejected)) return entries.status();
+    if (!entries.ok()) return page->empty() ? entries.status() : Ok();
     if (entries->empty()) break;
     for (const DirectoryEntry& entry : *entries) {
-      room = page.Add(entry.entry.inode.name.c_str(), entry.entry, entry.cookie + kShift,
-                      entry.settled);
+      room = page->Add(entry.entry.inode.name.c_str(), entry.entry, entry.cookie + kShift,
+                       entry.settled);
       if (!room) break;
       cookie = entry.cookie;
     }
   }
+  return Ok();
+}
+
+void ReplyPage(Request request, const Status& status, const Page& page) {
+  if (!status.ok()) {
+    request.Fail(status);
+    return;
+  }
   request.With([&](fuse_req_t r) { return page.Reply(r); });
+}
+
+void List(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus) {
+  Filesystem& fs = FilesystemOf(req);
+  Request request = fs.Begin(req, plus ? Op::kReaddirplus : Op::kReaddir, ino);
+  const Caller caller = fs.CallerOf(req);
+  Page page(req, size, plus);
+  const Status filled = FillPage(fs, ino, off, caller, false, &page);
+  if (!filled.Is(Code::kRejected)) {
+    ReplyPage(std::move(request), filled, page);
+    return;
+  }
+  fs.Defer(std::move(request), Queue::kNames, fs.LateChange(),
+           [&fs, req, ino, size, off, plus, caller](Deferred& deferred) {
+             Page again(req, size, plus);
+             const Status status = FillPage(fs, ino, off, caller, true, &again);
+             if (auto answered = deferred.Take()) ReplyPage(std::move(*answered), status, again);
+           });
 }
 
 }  // namespace
 
-void Opendir(fuse_req_t req, fuse_ino_t, fuse_file_info* fi) {
+void Opendir(fuse_req_t req, fuse_ino_t ino, fuse_file_info* fi) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kOpendir);
+  Request request = fs.Begin(req, Op::kOpendir, ino);
   request.With([&](fuse_req_t r) { return fuse_reply_open(r, fi); });
 }
 
@@ -107,14 +127,14 @@ void Readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, fuse_fi
   List(req, ino, size, off, true);
 }
 
-void Releasedir(fuse_req_t req, fuse_ino_t, fuse_file_info*) {
-  FilesystemOf(req).Begin(req, Op::kReleasedir).Error(0);
+void Releasedir(fuse_req_t req, fuse_ino_t ino, fuse_file_info*) {
+  FilesystemOf(req).Begin(req, Op::kReleasedir, ino).Error(0);
 }
 
 // Names are durable against the death of the daemon when the call that made them returns, and KV
 // blocks are not worth more; see docs/GUARANTEES.md.
-void Fsyncdir(fuse_req_t req, fuse_ino_t, int, fuse_file_info*) {
-  FilesystemOf(req).Begin(req, Op::kFsyncdir).Error(0);
+void Fsyncdir(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info*) {
+  FilesystemOf(req).Begin(req, Op::kFsyncdir, ino).Error(0);
 }
 
 }  // namespace prefixfs::ops

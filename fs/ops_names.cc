@@ -1,4 +1,5 @@
 // lookup, forget, mknod, mkdir, symlink, readlink, unlink, rmdir, rename, link
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "fs/filesystem.h"
@@ -18,48 +19,83 @@ void ReplyNode(Request request, const Result<Entry>& entry) {
 void MakeNode(fuse_req_t req, Op op, fuse_ino_t parent, const char* name, uint32_t mode,
               const char* target) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, op);
+  Request request = fs.Begin(req, op, parent);
   if (Control::Owns(parent)) {
     request.Error(EPERM);
     return;
   }
-  const Caller caller = fs.CallerOf(req);
-  const Result<Entry> entry = fs.cache().MakeNode(parent, name, mode, target, caller, false);
-  if (!entry.status().Is(Code::kRejected)) {
+  fs.Defer(std::move(request), Queue::kNames, fs.LateChange(),
+           [&fs, parent, name = std::string(name), mode, target = std::string(target),
+            caller = fs.CallerOf(req)](Deferred& deferred) {
+             const Result<Entry> entry =
+                 fs.cache().MakeNode(parent, name, mode, target, caller, true);
+             if (auto answered = deferred.Take()) ReplyNode(std::move(*answered), entry);
+           });
+}
+
+void ReplyLookup(Request request, const Result<Entry>& entry, double negative_timeout_s) {
+  if (!entry.status().Is(Code::kNotFound) || negative_timeout_s <= 0) {
     ReplyNode(std::move(request), entry);
     return;
   }
-  // Waits for a block that can be evicted, so elsewhere.
-  auto shared = std::make_shared<Request>(std::move(request));
-  fs.Defer([&fs, shared, parent, name = std::string(name), mode, target = std::string(target),
-            caller] {
-    ReplyNode(std::move(*shared), fs.cache().MakeNode(parent, name, mode, target, caller, true));
-  });
+  fuse_entry_param absent{};
+  absent.entry_timeout = negative_timeout_s;
+  request.With([&](fuse_req_t r) { return fuse_reply_entry(r, &absent); });
+}
+
+// A change of names, by `change` on a worker.
+template <typename Change>
+void ChangeNames(Filesystem& fs, Request request, bool refused, Change change) {
+  if (refused) {
+    request.Error(EPERM);
+    return;
+  }
+  fs.Defer(std::move(request), Queue::kNames, fs.LateChange(),
+           [change = std::move(change)](Deferred& deferred) {
+             const Status status = change();
+             if (auto answered = deferred.Take()) answered->Done(status);
+           });
+}
+
+// A regular file without a handle: created and closed at once.
+Result<Entry> MakeFile(Filesystem& fs, fuse_ino_t parent, const std::string& name, mode_t mode,
+                       const Caller& caller) {
+  Created created = PFS_TRY(fs.cache().Create(parent, name, mode, O_EXCL | O_WRONLY, caller, true));
+  const Status flushed = fs.cache().Flush(*created.handle, caller);
+  fs.cache().Release(std::move(created.handle));
+  if (!flushed.ok()) return flushed;
+  return std::move(created.entry);
 }
 
 }  // namespace
 
 void Lookup(fuse_req_t req, fuse_ino_t parent, const char* name) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kLookup);
+  Request request = fs.Begin(req, Op::kLookup, parent);
   if (Control::Owns(parent) || (parent == kRootIno && Control::IsDirectoryName(name))) {
     ReplyNode(std::move(request), fs.control().Lookup(parent, name));
     return;
   }
+  const Caller caller = fs.CallerOf(req);
   double negative_timeout_s = 0;
-  Result<Entry> entry = fs.cache().Lookup(parent, name, fs.CallerOf(req), &negative_timeout_s);
-  if (!entry.ok() && entry.status().Is(Code::kNotFound) && negative_timeout_s > 0) {
-    fuse_entry_param absent{};
-    absent.entry_timeout = negative_timeout_s;
-    request.With([&](fuse_req_t r) { return fuse_reply_entry(r, &absent); });
+  const Result<Entry> entry = fs.cache().Lookup(parent, name, caller, &negative_timeout_s, false);
+  if (!entry.status().Is(Code::kRejected)) {
+    ReplyLookup(std::move(request), entry, negative_timeout_s);
     return;
   }
-  ReplyNode(std::move(request), entry);
+  // The kernel holds the directory meanwhile, so not for long.
+  fs.Defer(std::move(request), Queue::kNames, {ENOENT, fs.cache().LookupWaitMs(caller)},
+           [&fs, parent, name = std::string(name), caller](Deferred& deferred) {
+             double timeout_s = 0;
+             const Result<Entry> late = fs.cache().Lookup(parent, name, caller, &timeout_s, true);
+             if (auto answered = deferred.Take())
+               ReplyLookup(std::move(*answered), late, timeout_s);
+           });
 }
 
 void Forget(fuse_req_t req, fuse_ino_t ino, uint64_t) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kForget);
+  Request request = fs.Begin(req, Op::kForget, 0);
   fs.nodes().Drop(ino);
   fs.cache().Forgotten(ino);
   request.With([](fuse_req_t r) { return fuse_reply_none(r), 0; });
@@ -67,7 +103,7 @@ void Forget(fuse_req_t req, fuse_ino_t ino, uint64_t) {
 
 void ForgetMulti(fuse_req_t req, size_t count, fuse_forget_data* forgets) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kForget);
+  Request request = fs.Begin(req, Op::kForget, 0);
   for (size_t i = 0; i < count; ++i) {
     fs.nodes().Drop(forgets[i].ino);
     fs.cache().Forgotten(forgets[i].ino);
@@ -81,22 +117,17 @@ void Mknod(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode, dev
     return;
   }
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kMknod);
+  Request request = fs.Begin(req, Op::kMknod, parent);
   if (Control::Owns(parent)) {
     request.Error(EPERM);
     return;
   }
-  // A regular file without a handle: created and closed at once.
-  const Caller caller = fs.CallerOf(req);
-  Result<Created> created = fs.cache().Create(parent, name, mode, O_EXCL | O_WRONLY, caller, true);
-  if (!created.ok()) {
-    request.Fail(created.status());
-    return;
-  }
-  const Status flushed = fs.cache().Flush(*created->handle, caller);
-  fs.cache().Release(std::move(created->handle));
-  ReplyNode(std::move(request),
-            flushed.ok() ? Result<Entry>(created->entry) : Result<Entry>(flushed));
+  fs.Defer(
+      std::move(request), Queue::kSpace, fs.LateChange(),
+      [&fs, parent, name = std::string(name), mode, caller = fs.CallerOf(req)](Deferred& deferred) {
+        const Result<Entry> entry = MakeFile(fs, parent, name, mode, caller);
+        if (auto answered = deferred.Take()) ReplyNode(std::move(*answered), entry);
+      });
 }
 
 void Mkdir(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode) {
@@ -109,7 +140,7 @@ void Symlink(fuse_req_t req, const char* target, fuse_ino_t parent, const char* 
 
 void Readlink(fuse_req_t req, fuse_ino_t ino) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kReadlink);
+  Request request = fs.Begin(req, Op::kReadlink, ino);
   const Result<std::string> target = fs.cache().ReadLink(ino);
   if (!target.ok()) {
     request.Fail(target.status());
@@ -120,40 +151,46 @@ void Readlink(fuse_req_t req, fuse_ino_t ino) {
 
 void Unlink(fuse_req_t req, fuse_ino_t parent, const char* name) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kUnlink);
-  request.Done(Control::Owns(parent) ? Status(Code::kDenied)
-                                     : fs.cache().Unlink(parent, name, fs.CallerOf(req)));
+  ChangeNames(fs, fs.Begin(req, Op::kUnlink, parent), Control::Owns(parent),
+              [&fs, parent, name = std::string(name), caller = fs.CallerOf(req)] {
+                return fs.cache().Unlink(parent, name, caller);
+              });
 }
 
 void Rmdir(fuse_req_t req, fuse_ino_t parent, const char* name) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kRmdir);
   const bool control =
       Control::Owns(parent) || (parent == kRootIno && Control::IsDirectoryName(name));
-  request.Done(control ? Status(Code::kDenied) : fs.cache().RemoveDirectory(parent, name));
+  ChangeNames(
+      fs, fs.Begin(req, Op::kRmdir, parent), control,
+      [&fs, parent, name = std::string(name)] { return fs.cache().RemoveDirectory(parent, name); });
 }
 
 void Rename(fuse_req_t req, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
             const char* new_name, unsigned flags) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kRename);
   const bool control = Control::Owns(parent) || Control::Owns(new_parent) ||
                        (parent == kRootIno && Control::IsDirectoryName(name));
-  request.Done(
-      control ? Status(Code::kDenied)
-              : fs.cache().Rename(parent, name, new_parent, new_name, flags, fs.CallerOf(req)));
+  ChangeNames(fs, fs.Begin(req, Op::kRename, parent), control,
+              [&fs, parent, name = std::string(name), new_parent, new_name = std::string(new_name),
+               flags, caller = fs.CallerOf(req)] {
+                return fs.cache().Rename(parent, name, new_parent, new_name, flags, caller);
+              });
 }
 
 // Only for what O_TMPFILE made.
 void Link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char* name) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kLink);
+  Request request = fs.Begin(req, Op::kLink, ino);
   if (Control::Owns(ino) || Control::Owns(parent)) {
     request.Error(EPERM);
     return;
   }
-  const Result<Entry> entry = fs.cache().Link(ino, parent, name);
-  ReplyNode(std::move(request), entry);
+  fs.Defer(std::move(request), Queue::kNames, fs.LateChange(),
+           [&fs, ino, parent, name = std::string(name)](Deferred& deferred) {
+             const Result<Entry> entry = fs.cache().Link(ino, parent, name);
+             if (auto answered = deferred.Take()) ReplyNode(std::move(*answered), entry);
+           });
 }
 
 }  // namespace prefixfs::ops

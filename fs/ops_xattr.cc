@@ -42,27 +42,82 @@ void ReplyValue(Request request, size_t size, std::string_view value) {
   }
 }
 
+// `answer` (Deferred) on a worker: the backing file, or the record of a directory, has to be
+// opened.
+template <typename Answer>
+void DeferXattr(Filesystem& fs, Request request, Answer answer) {
+  fs.Defer(std::move(request), Queue::kNames, fs.LateChange(), std::move(answer));
+}
+
+// The value of an attribute that the client has set.
+void ReplyClients(Filesystem& fs, Deferred& deferred, fuse_ino_t ino, const std::string& name,
+                  size_t size) {
+  std::vector<char> value(size);
+  ssize_t length = 0;
+  const int error = OnBackingFile(fs, ino, [&](int fd) {
+    length = ::fgetxattr(fd, name.c_str(), size == 0 ? nullptr : value.data(), size);
+    return length;
+  });
+  auto request = deferred.Take();
+  if (!request) return;
+  if (error != 0) {
+    request->Error(error);
+  } else if (size == 0) {
+    request->With([&](fuse_req_t r) { return fuse_reply_xattr(r, static_cast<size_t>(length)); });
+  } else {
+    ReplyValue(std::move(*request), size, {value.data(), static_cast<size_t>(length)});
+  }
+}
+
+void ReplyNames(Filesystem& fs, Deferred& deferred, fuse_ino_t ino, size_t size) {
+  std::string names;
+  std::vector<char> all(65'536);
+  ssize_t length = 0;
+  const int error = OnBackingFile(fs, ino, [&](int fd) {
+    length = ::flistxattr(fd, all.data(), all.size());
+    return length;
+  });
+  auto request = deferred.Take();
+  if (!request) return;
+  if (error != 0 && error != EPERM) {  // EPERM: a symlink or the like, which has none
+    request->Error(error);
+    return;
+  }
+  for (ssize_t at = 0; error == 0 && at < length;) {
+    const std::string_view name(all.data() + at);
+    if (IsClients(name)) names.append(name).push_back('\0');
+    at += static_cast<ssize_t>(name.size()) + 1;
+  }
+  ReplyValue(std::move(*request), size, names);
+}
+
 }  // namespace
 
 void Setxattr(fuse_req_t req, fuse_ino_t ino, const char* name, const char* value, size_t size,
               int flags) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kSetxattr);
+  Request request = fs.Begin(req, Op::kSetxattr, ino);
   if (Control::Owns(ino) || !IsClients(name)) {
     request.Error(Control::Owns(ino) || std::string_view(name).starts_with(kOurs) ? EPERM
                                                                                   : EOPNOTSUPP);
     return;
   }
-  request.Error(
-      OnBackingFile(fs, ino, [&](int fd) { return ::fsetxattr(fd, name, value, size, flags); }));
+  DeferXattr(fs, std::move(request),
+             [&fs, ino, name = std::string(name), value = std::string(value, size),
+              flags](Deferred& deferred) {
+               const int error = OnBackingFile(fs, ino, [&](int fd) {
+                 return ::fsetxattr(fd, name.c_str(), value.data(), value.size(), flags);
+               });
+               if (auto answered = deferred.Take()) answered->Error(error);
+             });
 }
 
 void Getxattr(fuse_req_t req, fuse_ino_t ino, const char* name, size_t size) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kGetxattr);
+  Request request = fs.Begin(req, Op::kGetxattr, ino);
   if (std::string_view(name).starts_with(kOurs)) {
     const Result<std::string> answer =
-        fs.control().Attribute(ino, std::string_view(name).substr(kOurs.size()));
+        fs.control().Attribute(ino, std::string_view(name).substr(kOurs.size()), fs.CallerOf(req));
     if (!answer.ok()) {
       request.Error(ENODATA);
     } else {
@@ -76,53 +131,35 @@ void Getxattr(fuse_req_t req, fuse_ino_t ino, const char* name, size_t size) {
                       : EOPNOTSUPP);
     return;
   }
-  std::vector<char> value(size);
-  ssize_t length = 0;
-  const int error = OnBackingFile(fs, ino, [&](int fd) {
-    length = ::fgetxattr(fd, name, size == 0 ? nullptr : value.data(), size);
-    return length;
-  });
-  if (error != 0) {
-    request.Error(error);
-  } else if (size == 0) {
-    request.With([&](fuse_req_t r) { return fuse_reply_xattr(r, static_cast<size_t>(length)); });
-  } else {
-    ReplyValue(std::move(request), size, {value.data(), static_cast<size_t>(length)});
-  }
+  DeferXattr(fs, std::move(request),
+             [&fs, ino, name = std::string(name), size](Deferred& deferred) {
+               ReplyClients(fs, deferred, ino, name, size);
+             });
 }
 
 void Listxattr(fuse_req_t req, fuse_ino_t ino, size_t size) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kListxattr);
-  std::string names;
-  if (!Control::Owns(ino)) {
-    std::vector<char> all(65'536);
-    ssize_t length = 0;
-    const int error = OnBackingFile(fs, ino, [&](int fd) {
-      length = ::flistxattr(fd, all.data(), all.size());
-      return length;
-    });
-    if (error != 0 && error != EPERM) {  // EPERM: a symlink or the like, which has none
-      request.Error(error);
-      return;
-    }
-    for (ssize_t at = 0; error == 0 && at < length;) {
-      const std::string_view name(all.data() + at);
-      if (IsClients(name)) names.append(name).push_back('\0');
-      at += static_cast<ssize_t>(name.size()) + 1;
-    }
+  Request request = fs.Begin(req, Op::kListxattr, ino);
+  if (Control::Owns(ino)) {
+    ReplyValue(std::move(request), size, {});
+    return;
   }
-  ReplyValue(std::move(request), size, names);
+  DeferXattr(fs, std::move(request),
+             [&fs, ino, size](Deferred& deferred) { ReplyNames(fs, deferred, ino, size); });
 }
 
 void Removexattr(fuse_req_t req, fuse_ino_t ino, const char* name) {
   Filesystem& fs = FilesystemOf(req);
-  Request request = fs.Begin(req, Op::kRemovexattr);
+  Request request = fs.Begin(req, Op::kRemovexattr, ino);
   if (Control::Owns(ino) || !IsClients(name)) {
     request.Error(std::string_view(name).starts_with(kOurs) ? EPERM : EOPNOTSUPP);
     return;
   }
-  request.Error(OnBackingFile(fs, ino, [&](int fd) { return ::fremovexattr(fd, name); }));
+  DeferXattr(fs, std::move(request), [&fs, ino, name = std::string(name)](Deferred& deferred) {
+    const int error =
+        OnBackingFile(fs, ino, [&](int fd) { return ::fremovexattr(fd, name.c_str()); });
+    if (auto answered = deferred.Take()) answered->Error(error);
+  });
 }
 
 }  // namespace prefixfs::ops

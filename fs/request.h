@@ -12,18 +12,25 @@
 #include "cache/base/clock.h"
 #include "fs/errno_of.h"
 #include "fs/op_stats.h"
+#include "fs/requests.h"
 
 namespace prefixfs {
 
 class Request {
  public:
-  Request(fuse_req_t req, Op op, OpStats& stats)
-      : req_(req), op_(op), stats_(&stats), start_ns_(Clock::Real().MonotonicNs()) {}
+  // Until it is moved to another thread, the calling one works for it.
+  Request(fuse_req_t req, Op op, OpStats& stats, Requests& requests, Ino ino)
+      : req_(req), op_(op), stats_(&stats), start_ns_(Clock::Real().MonotonicNs()) {
+    const fuse_ctx* context = fuse_req_ctx(req);
+    slot_ = RequestSlot(requests.Begin(op, ino, context->pid, context->uid, start_ns_));
+    current_wait = slot_.mark();
+  }
   Request(Request&& other) noexcept
       : req_(std::exchange(other.req_, nullptr)),
         op_(other.op_),
         stats_(other.stats_),
-        start_ns_(other.start_ns_) {}
+        start_ns_(other.start_ns_),
+        slot_(std::move(other.slot_)) {}
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
   Request& operator=(Request&&) = delete;
@@ -32,6 +39,11 @@ class Request {
   }
 
   fuse_req_t get() const { return req_; }
+  // The slot is from now on of whoever goes on with the work; the reply stays here.
+  RequestSlot TakeSlot() {
+    if (current_wait == slot_.mark()) current_wait = nullptr;
+    return std::move(slot_);
+  }
 
   // Each of these is the reply; what they return is libfuse's verdict (-ENOENT: the caller is
   // gone).
@@ -58,6 +70,7 @@ class Request {
   Op op_;
   OpStats* stats_;
   int64_t start_ns_;
+  RequestSlot slot_;
 };
 
 }  // namespace prefixfs

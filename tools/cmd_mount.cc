@@ -168,7 +168,7 @@ Status AwaitReady(DaemonChild& child, int ready_fd, const std::string& point, in
     const Mount* mount = MountAt(mounts, point);
     const Status answer = mount == nullptr || !mount->IsPrefixFs()
                               ? Status(Code::kUnavailable, point + ": the mount is not there")
-                              : ReadStats(*mount, timeout_ms).status();
+                              : ReadControlFile(*mount, "stats", timeout_ms).status();
     if (!answer.ok()) child.Stop();
     return answer;
   }

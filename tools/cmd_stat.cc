@@ -1,4 +1,4 @@
-// prefixfs stat: what a mount tells about itself, as a table or as JSON.
+// prefixfs stat: what a mount tells about itself, or the requests under way, as a table or as JSON.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -70,6 +70,9 @@ void PrintSummary(const json& stats) {
   Row("lookups", std::to_string(hits) + " hits, " + std::to_string(misses) + " misses (" +
                      Percent(hits, hits + misses) + " hits)");
   Row("opens", count("opens"));
+  if (Number(stats, "slow_requests") != 0)
+    Row("slow", count("slow_requests") + " requests, " + count("late_requests") +
+                    " answered at their deadline");
   if (Number(stats, "corrupt_blocks") != 0)
     Row("corrupt", count("corrupt_blocks") + " blocks dropped");
   if (Number(stats, "quarantined_blocks") != 0)
@@ -85,10 +88,14 @@ void PrintDrives(const json& stats) {
   if (drives == stats.end() || !drives->is_array() || drives->empty()) return;
   std::printf("\n%-32s %4s %12s %12s  %s\n", "drive", "slot", "size", "free", "state");
   for (const auto& drive : *drives) {
-    std::printf("%-32s %4llu %12s %12s  %s\n", Text(drive, "path").c_str(),
+    std::string path = Text(drive, "path");
+    if (path.empty()) path = "(root may see it)";
+    std::printf("%-32s %4llu %12s %12s  %s\n", path.c_str(),
                 static_cast<unsigned long long>(Number(drive, "slot")),
                 Bytes(drive, "total_bytes").c_str(), Bytes(drive, "free_bytes").c_str(),
-                Flag(drive, "failed") ? "FAILED" : "ok");
+                Flag(drive, "failed")    ? "FAILED"
+                : Flag(drive, "stalled") ? "DOES NOT ANSWER"
+                                         : "ok");
   }
 }
 
@@ -119,10 +126,33 @@ void PrintOperations(const json& stats) {
   }
 }
 
-int RunStat(const std::string& path, bool raw) {
+// "drive /nvme1: remove", "space", or nothing while it is worked on.
+std::string WaitsFor(const json& request) {
+  const std::string what = Text(request, "waits_for"), drive = Text(request, "drive");
+  if (what == "nothing") return "-";
+  return drive.empty() ? what : "drive " + drive + ": " + what;
+}
+
+void PrintRequests(const json& answer) {
+  const auto requests = answer.find("requests");
+  if (requests == answer.end() || !requests->is_array()) return;
+  std::printf("%-12s %10s %8s %-16s %10s  %s\n", "operation", "age s", "pid", "command", "inode",
+              "waits for");
+  for (const auto& request : *requests) {
+    const auto age = request.find("age_s");
+    std::printf("%-12s %10.3f %8llu %-16s %10llu  %s%s\n", Text(request, "operation").c_str(),
+                age != request.end() && age->is_number() ? age->get<double>() : 0.0,
+                static_cast<unsigned long long>(Number(request, "pid")),
+                Text(request, "command").c_str(),
+                static_cast<unsigned long long>(Number(request, "ino")), WaitsFor(request).c_str(),
+                Flag(request, "answered") ? " (answered at its deadline)" : "");
+  }
+}
+
+int RunStat(const std::string& path, bool raw, bool requests) {
   const auto mount = FindPrefixFs(path);
   if (!mount.ok()) return Fail(mount.status().message());
-  const auto text = ReadStats(*mount);
+  const auto text = ReadControlFile(*mount, requests ? "requests" : "stats");
   if (!text.ok()) return Fail(text.status().message());
   if (raw) {
     std::printf("%s%s", text->c_str(), text->ends_with('\n') ? "" : "\n");
@@ -130,6 +160,10 @@ int RunStat(const std::string& path, bool raw) {
   }
   const json stats = json::parse(*text, nullptr, false);
   if (!stats.is_object()) return Fail(mount->point + ": the daemon's statistics are not JSON");
+  if (requests) {
+    PrintRequests(stats);
+    return kExitOk;
+  }
   PrintSummary(stats);
   PrintDrives(stats);
   PrintModels(stats);
@@ -143,6 +177,7 @@ void AddStatCommand(CLI::App& app, int* exit_code) {
   struct Options {
     std::string path;
     bool raw = false;
+    bool requests = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command =
@@ -150,9 +185,13 @@ void AddStatCommand(CLI::App& app, int* exit_code) {
   command->add_option("MOUNT", options->path, "Mount point, or any path below it")
       ->required()
       ->type_name("");
-  command->add_flag("--json", options->raw, "Print MOUNT/.prefixfs/stats as it is");
+  command->add_flag("--requests", options->requests,
+                    "Show the requests under way: their age, whose they are, what they wait for");
+  command->add_flag("--json", options->raw, "Print MOUNT/.prefixfs/stats, or requests, as it is");
   command->footer("Exit codes: 0 shown, 1 no PrefixFS mount or no answer, 2 wrong usage.");
-  command->callback([options, exit_code] { *exit_code = RunStat(options->path, options->raw); });
+  command->callback([options, exit_code] {
+    *exit_code = RunStat(options->path, options->raw, options->requests);
+  });
 }
 
 }  // namespace prefixfs

@@ -60,9 +60,14 @@ Result<Mount> FindPrefixFs(const std::string& path) {
   return *mount;
 }
 
-Result<std::string> ReadStats(const Mount& mount, int64_t timeout_ms) {
-  const auto text =
-      WithDeadline(timeout_ms, [&] { return ReadFile(mount.point + "/.prefixfs/stats"); });
+Result<std::string> ReadControlFile(const Mount& mount, const std::string& name,
+                                    int64_t timeout_ms) {
+  auto text =
+      WithDeadline(timeout_ms, [&] { return ReadFile(mount.point + "/.prefixfs/" + name); });
+  // Not even the directory may be reached, while the kernel holds the root for a call in it.
+  if (name == "requests" && text.status().Is(Code::kTimedOut))
+    text = WithDeadline(timeout_ms,
+                        [&] { return GetAttribute(mount.point, "user.prefixfs.requests"); });
   if (!text.ok()) return Explain(text.status(), mount.point);
   return text;
 }

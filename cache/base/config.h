@@ -94,6 +94,11 @@ struct Config {
   std::string log = "auto";  // auto | stderr | syslog | a file
   std::string log_level = "info";
 
+  // Bounds on how long a call takes: see docs/GUARANTEES.md
+  int64_t lookup_wait_ms = 5;       // a lookup, and whatever else holds a directory
+  int64_t deadline_ms = 10'000;     // every other call but those that move bytes
+  int64_t request_limit_ms = 5000;  // beyond it the log says what a request waits for
+
   // The TOML text it all came from, for `.prefixfs/config`; secrets are never in it.
   std::string source;
 };

@@ -18,6 +18,7 @@
 #define PFS_REQUIRES(...) PFS_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define PFS_EXCLUDES(...) PFS_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 #define PFS_ACQUIRE(...) PFS_ATTRIBUTE(acquire_capability(__VA_ARGS__))
+#define PFS_TRY_ACQUIRE(...) PFS_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 #define PFS_RELEASE(...) PFS_ATTRIBUTE(release_capability(__VA_ARGS__))
 #define PFS_NO_ANALYSIS PFS_ATTRIBUTE(no_thread_safety_analysis)
 
@@ -26,6 +27,7 @@ namespace prefixfs {
 class PFS_CAPABILITY("mutex") Mutex {
  public:
   void lock() PFS_ACQUIRE() { mutex_.lock(); }
+  bool try_lock() PFS_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   void unlock() PFS_RELEASE() { mutex_.unlock(); }
 
  private:
@@ -38,6 +40,18 @@ class PFS_SCOPED_CAPABILITY MutexLock {
   ~MutexLock() PFS_RELEASE() { mutex_.unlock(); }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+// For a Mutex that try_lock has taken.
+class PFS_SCOPED_CAPABILITY AdoptedLock {
+ public:
+  explicit AdoptedLock(Mutex& mutex) PFS_REQUIRES(mutex) : mutex_(mutex) {}
+  ~AdoptedLock() PFS_RELEASE() { mutex_.unlock(); }
+  AdoptedLock(const AdoptedLock&) = delete;
+  AdoptedLock& operator=(const AdoptedLock&) = delete;
 
  private:
   Mutex& mutex_;

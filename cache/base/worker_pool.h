@@ -1,8 +1,12 @@
 // WorkerPool: a bounded queue and the threads that empty it, for whatever may wait.
 //
-// Threads: Submit from any thread. The destructor runs what is queued and joins.
+// A thread that waits for a drive which does not answer is lost to the others, so a pool may be
+// relieved: it gets one thread more while work has been waiting for long.
+//
+// Threads: Submit and Relieve from any thread. The destructor runs what is queued and joins.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <thread>
@@ -16,22 +20,29 @@ namespace prefixfs {
 class WorkerPool {
  public:
   // Makes do with fewer threads where the system gives no more; throws std::system_error if it
-  // gives none.
-  WorkerPool(size_t threads, size_t max_queued);
+  // gives none. `most_threads`: with those that Relieve adds.
+  WorkerPool(size_t threads, size_t max_queued, size_t most_threads = 0);
   ~WorkerPool();
 
   // kRejected if the queue is full: the caller answers so at once instead of waiting.
   Status Submit(std::function<void()> work) PFS_EXCLUDES(mutex_);
+  // One thread more if none has been free for `patience_ms`. Never waits.
+  void Relieve(int64_t patience_ms) PFS_EXCLUDES(mutex_);
 
  private:
+  struct Job {
+    int64_t since_ns;
+    std::function<void()> work;
+  };
   void Run() PFS_EXCLUDES(mutex_);
 
   const size_t max_queued_;
+  const size_t most_threads_;
   Mutex mutex_;
   CondVar ready_;
-  std::deque<std::function<void()>> queue_ PFS_GUARDED_BY(mutex_);
+  std::deque<Job> queue_ PFS_GUARDED_BY(mutex_);
   bool stopping_ PFS_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_ PFS_GUARDED_BY(mutex_);
 };
 
 }  // namespace prefixfs

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "cache/base/clock.h"
+#include "cache/base/waiting.h"
 #include "cache/index/index_impl.h"
 #include "cache/index/index_state.h"
 
@@ -206,6 +207,7 @@ Result<std::vector<std::pair<uint32_t, std::string>>> IndexImpl::Models() const 
 
 // Other threads' changes share the commit, so none may unwind through it.
 Status IndexImpl::Update(const std::function<Status(IndexTxn&)>& change) {
+  const Waiting waiting(Wait::kIndex);
   return commits_->Run([&change](IndexTxn& txn) -> Status {
     try {
       return change(txn);

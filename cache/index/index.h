@@ -29,7 +29,7 @@
 namespace prefixfs {
 
 struct IndexOptions {
-  std::string directory;             // made if absent; holds data.mdb and lock.mdb
+  std::string directory;             // made if absent; holds data.mdb
   uint64_t initial_map = 64ull << 20;  // bytes; doubled when full
   uint64_t max_map = 64ull << 30;
 };

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <fstream>
 
+#include "cache/base/fd.h"
+
 namespace prefixfs {
 namespace {
 
@@ -61,6 +63,33 @@ char* FindMap(int fd) {
   }
   return nullptr;
 }
+
+// While this lives LMDB finds memory where it looks for the file of its table of readers.
+//
+// Each read notes itself in that table, through a mapping. Were it a file of the drive, the kernel
+// would have a read wait for a drive that takes no writes. Nobody but this process, which has the
+// index alone, needs the table.
+class ReadersInMemory {
+ public:
+  explicit ReadersInMemory(const std::string& directory) : name_(directory + "/lock.mdb") {
+    (void)::unlink(name_.c_str());
+    memory_ = Fd(::memfd_create("prefixfs-readers", MFD_CLOEXEC));
+    const std::string target = "/proc/self/fd/" + std::to_string(memory_.get());
+    // Where this cannot be done LMDB makes a file.
+    linked_ = memory_.valid() && ::access(target.c_str(), R_OK | W_OK) == 0 &&
+              ::symlink(target.c_str(), name_.c_str()) == 0;
+  }
+  ~ReadersInMemory() {
+    if (linked_) (void)::unlink(name_.c_str());
+  }
+  ReadersInMemory(const ReadersInMemory&) = delete;
+  ReadersInMemory& operator=(const ReadersInMemory&) = delete;
+
+ private:
+  const std::string name_;
+  Fd memory_;
+  bool linked_ = false;
+};
 
 }  // namespace
 
@@ -134,6 +163,7 @@ Result<std::unique_ptr<LmdbEnv>> LmdbEnv::Open(const std::string& directory, uin
   if (rc == 0) rc = mdb_env_set_maxreaders(env->env_, kMaxReaders);
   if (rc == 0) rc = mdb_env_set_mapsize(env->env_, env->map_bytes_);
   if (rc != 0) return FromLmdb(rc, "index: set up LMDB");
+  const ReadersInMemory readers(directory);
   // NOTLS: read transactions are pooled and move between threads.
   rc = mdb_env_open(env->env_, directory.c_str(), MDB_NOTLS, 0600);
   if (rc != 0) return OpenError(rc);

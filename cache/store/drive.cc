@@ -52,6 +52,7 @@ Result<DriveSpace> Drive::Space() {
 
 Result<Fd> Drive::Create(const BlockId& block) {
   PFS_TRY(CheckHealthy(*this));
+  const Call call(*this, Wait::kCreate, true);
   Result<Fd> file = OpenAt(incoming_.get(), ToHex(block), O_RDWR | O_CREAT | O_EXCL, kFileMode);
   if (!file.ok()) return Note(file.status());
   return file;
@@ -60,6 +61,7 @@ Result<Fd> Drive::Create(const BlockId& block) {
 Result<Fd> Drive::Clone(int source, const BlockId& block) {
   if (!reflink_) return Status(Code::kUnsupported, path_ + " has no reflinks");
   Fd file = PFS_TRY(Create(block));
+  const Call call(*this, Wait::kCreate, true);
   if (ioctl(file.get(), FICLONE, source) == 0) return file;
   const Status failure = Failure(errno, "clone");
   const Status removed = Note(UnlinkAt(incoming_.get(), ToHex(block)));
@@ -69,6 +71,7 @@ Result<Fd> Drive::Clone(int source, const BlockId& block) {
 
 Status Drive::Publish(const BlockId& block) {
   PFS_TRY(CheckHealthy(*this));
+  const Call call(*this, Wait::kMetadata, true);
   const std::string from = ToHex(block), to = BlockPath(block);
   const auto rename = [&] {
     return renameat(incoming_.get(), from.c_str(), blocks_.get(), to.c_str()) == 0;
@@ -96,23 +99,32 @@ Result<Fd> Drive::OpenWherever(int blocks, int incoming, const BlockId& block, i
 
 Result<Fd> Drive::OpenWritable(const BlockId& block) {
   PFS_TRY(CheckHealthy(*this));
+  const Call call(*this, Wait::kOpen, true);
   Result<Fd> file = OpenWherever(blocks_.get(), incoming_.get(), block, O_RDWR | O_NONBLOCK);
   if (!file.ok()) return Note(file.status());
   return file;
 }
 
-Result<Fd> Drive::OpenSealed(const BlockId& block) {
+Result<Fd> Drive::OpenSealed(const BlockId& block, bool cached) {
   PFS_TRY(CheckHealthy(*this));
   const bool cloned = sealed_blocks_.valid();
-  Result<Fd> file =
-      OpenWherever(cloned ? sealed_blocks_.get() : blocks_.get(),
-                   cloned ? sealed_incoming_.get() : incoming_.get(), block, O_RDONLY | O_NONBLOCK);
+  const int blocks = cloned ? sealed_blocks_.get() : blocks_.get();
+  const int incoming = cloned ? sealed_incoming_.get() : incoming_.get();
+  if (cached) {
+    // A young block is in incoming/ still, and that it is not in blocks/ nobody has remembered.
+    Result<Fd> file = OpenCachedAt(blocks, BlockPath(block), O_RDONLY | O_NONBLOCK);
+    if (!file.ok()) file = OpenCachedAt(incoming, ToHex(block), O_RDONLY | O_NONBLOCK);
+    return file.ok() ? std::move(file) : Code::kRejected;
+  }
+  const Call call(*this, Wait::kOpen, false);
+  Result<Fd> file = OpenWherever(blocks, incoming, block, O_RDONLY | O_NONBLOCK);
   if (!file.ok()) return Note(file.status());
   return file;
 }
 
 Status Drive::Unlink(const BlockId& block, bool published) {
   PFS_TRY(CheckHealthy(*this));
+  const Call call(*this, Wait::kRemove, true);
   const std::string name = ToHex(block), path = BlockPath(block);
   if (published && unlinkat(blocks_.get(), path.c_str(), 0) == 0) return Ok();
   if (published && errno != ENOENT) return Note(Failure(errno, "unlink " + path));
@@ -151,6 +163,7 @@ Status Drive::Unquarantine(const BlockId& block) {
 
 Status Drive::WriteHeader(int fd, const Inode& inode) {
   PFS_TRY(CheckHealthy(*this));
+  const Call call(*this, Wait::kMetadata, true);
   const std::string record = EncodeRecord(inode, RecordUse::kHeader);
   if (fsetxattr(fd, kHeaderXattr, record.data(), record.size(), 0) == 0) return Ok();
   const int error = errno;

@@ -20,7 +20,11 @@
 
 #include "cache/base/fd.h"
 #include "cache/base/status.h"
+#include "cache/base/waiting.h"
+#include "cache/base/worker_pool.h"
 #include "cache/index/record.h"
+#include "cache/store/flow.h"
+#include "cache/store/spares.h"
 
 namespace prefixfs {
 
@@ -56,6 +60,23 @@ class Drive {
   uint32_t direct_alignment() const { return direct_alignment_; }
 
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  // It has calls under way and none of them ends: whatever asks it for something may wait as long.
+  // As of the last LookForStall, which is to be called every few milliseconds.
+  bool stalled() const { return stalled_.load(std::memory_order_relaxed); }
+  void LookForStall(int64_t now_ns);
+  // The caller is about to use the drive's files itself.
+  class Call;
+
+  // Work on this drive that its caller need not wait for, or not for long. One thread does it all,
+  // in order. Before StartChores and after StopChores it is done at once.
+  void StartChores();
+  void StopChores();
+  void Post(std::function<void()> work);
+  // Waits until it is done, `wait_ms` at most, and not at all while the drive is stalled.
+  void PostAndWait(std::function<void()> work, int64_t wait_ms);
+  // An empty file in incoming/, made ahead.
+  Spares& spares() { return spares_; }
+
   // Marks the drive failed if `status` says that the device or filesystem is gone (kUnavailable,
   // kIo); returns `status`. The drive's own calls do so by themselves, and on a failed drive all of
   // them return kUnavailable.
@@ -77,7 +98,8 @@ class Drive {
   // Opens a published file through a read-only clone of the mount: O_RDWR through it is refused by
   // the kernel, so a sealed block cannot be written by mistake. Falls back to a plain O_RDONLY
   // where such a clone cannot be had.
-  Result<Fd> OpenSealed(const BlockId& block);
+  // `cached`: kRejected if that could take I/O.
+  Result<Fd> OpenSealed(const BlockId& block, bool cached = false);
   // kOk also if it was gone already. `published`: it may be in blocks/ by now.
   Status Unlink(const BlockId& block, bool published);
 
@@ -117,7 +139,8 @@ class Drive {
   Result<Fd> OpenRecord(Ino ino);
 
  private:
-  Drive() = default;
+  Drive();
+  Result<SpareFile> MakeSpare();
   Status MakeLayout();
   Status ReadFormat();
   Status WriteFormat();
@@ -138,6 +161,29 @@ class Drive {
   // blocks/ and incoming/ in detached, read-only clones of the mount; both or neither.
   Fd sealed_blocks_, sealed_incoming_;
   std::atomic<bool> failed_{false};
+
+  Flow reads_, writes_;
+  std::atomic<bool> stalled_{false};
+  Spares spares_;
+  std::unique_ptr<WorkerPool> chores_;
+};
+
+// A call on the drive's filesystem, counted while it is under way; what the calling thread works
+// for waits for it.
+class Drive::Call {
+ public:
+  Call(Drive& drive, Wait what, bool writes)
+      : flow_(writes ? drive.writes_ : drive.reads_),
+        waiting_(what, drive.has_slot() ? drive.slot() : WaitMark::kNoDrive) {
+    flow_.Begin();
+  }
+  ~Call() { flow_.End(); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  Flow& flow_;
+  Waiting waiting_;
 };
 
 }  // namespace prefixfs

@@ -184,6 +184,7 @@ Result<std::vector<Drive::QuarantinedFile>> Drive::Quarantined() {
 
 Status Drive::PutRecord(const Inode& inode) {
   PFS_TRY(CheckHealthy(*this));
+  const Call call(*this, Wait::kMetadata, true);
   const std::string directory = RecordDirectory(inode.ino);
   const std::string name = directory + "/" + RecordName(inode.ino);
   constexpr int kFlags = O_RDWR | O_CREAT | O_NONBLOCK;
@@ -198,11 +199,13 @@ Status Drive::PutRecord(const Inode& inode) {
 
 Status Drive::RemoveRecord(Ino ino) {
   PFS_TRY(CheckHealthy(*this));
+  const Call call(*this, Wait::kMetadata, true);
   return Note(UnlinkAt(records_.get(), RecordDirectory(ino) + "/" + RecordName(ino)));
 }
 
 Result<Fd> Drive::OpenRecord(Ino ino) {
   PFS_TRY(CheckHealthy(*this));
+  const Call call(*this, Wait::kMetadata, false);
   Result<Fd> file =
       OpenAt(records_.get(), RecordDirectory(ino) + "/" + RecordName(ino), O_RDONLY | O_NONBLOCK);
   if (!file.ok()) return Note(file.status());

@@ -96,8 +96,9 @@ Drive* DriveSet::Find(uint16_t slot) const {
   return nullptr;
 }
 
-Result<Drive*> DriveSet::Place(uint64_t bytes) const {
+Result<Drive*> DriveSet::Place(uint64_t bytes, const Drive* avoid) const {
   Drive* best = nullptr;
+  bool best_answers = false;
   double best_pressure = 0;
   const size_t start = turn_.fetch_add(1, std::memory_order_relaxed);
   for (size_t i = 0; i < drives_.size(); ++i) {
@@ -108,13 +109,37 @@ Result<Drive*> DriveSet::Place(uint64_t bytes) const {
     const auto free = static_cast<double>(std::max<uint64_t>(1, state.free_bytes.load()));
     const auto placed = static_cast<double>(state.placed_bytes.load());
     const double pressure = (queued + placed + static_cast<double>(bytes)) / free;
-    if (!best || pressure < best_pressure) {
+    const bool answers = !drives_[at]->stalled() && drives_[at].get() != avoid;
+    if (best && best_answers && !answers) continue;
+    if (!best || answers != best_answers || pressure < best_pressure) {
       best = drives_[at].get();
+      best_answers = answers;
       best_pressure = pressure;
     }
   }
   if (!best) return Status(Code::kUnavailable, "every drive has failed");
   return best;
+}
+
+void DriveSet::LookForStalls(int64_t now_ns) {
+  for (const auto& drive : drives_) drive->LookForStall(now_ns);
+}
+
+bool DriveSet::AnyStalled() const {
+  return std::any_of(drives_.begin(), drives_.end(),
+                     [](const auto& drive) { return drive->stalled() && !drive->failed(); });
+}
+
+void DriveSet::StartChores() {
+  for (const auto& drive : drives_) drive->StartChores();
+}
+
+void DriveSet::StopChores() {
+  for (const auto& drive : drives_) drive->StopChores();
+}
+
+std::pair<uint64_t, uint64_t> DriveSet::KnownSpace(size_t position) const {
+  return {states_[position]->total_bytes.load(), states_[position]->free_bytes.load()};
 }
 
 void DriveSet::AddQueued(uint16_t slot, int64_t bytes) {
@@ -130,6 +155,7 @@ void DriveSet::AddQueued(uint16_t slot, int64_t bytes) {
 void DriveSet::RefreshSpace() {
   std::map<uint64_t, DriveSpace> seen;
   for (size_t i = 0; i < drives_.size(); ++i) {
+    if (drives_[i]->stalled()) continue;  // what was known of it stays
     const Result<DriveSpace> space = drives_[i]->Space();
     if (!space.ok()) {
       // Of a drive that has not failed the last answer stays: with nothing free every block on it

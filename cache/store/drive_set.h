@@ -32,12 +32,19 @@ class DriveSet {
   // The first drive: where the index lives.
   Drive& first() const { return *drives_.front(); }
 
-  // kUnavailable if every drive has failed. `bytes`: what the block is expected to take.
-  Result<Drive*> Place(uint64_t bytes) const;
+  // kUnavailable if every drive has failed. `bytes`: what the block is expected to take. `avoid`,
+  // and drives that are stalled, are taken only if there is no other.
+  Result<Drive*> Place(uint64_t bytes, const Drive* avoid = nullptr) const;
+  void LookForStalls(int64_t now_ns);
+  bool AnyStalled() const;
+  void StartChores();
+  void StopChores();
   // Told by the writers: bytes expected or still expected on that drive.
   void AddQueued(uint16_t slot, int64_t bytes);
   // Reads the drives' free space again; called by a timer, so that Place makes no system call.
   void RefreshSpace();
+  // Total and free bytes of the drive at that position, as of the last refresh.
+  std::pair<uint64_t, uint64_t> KnownSpace(size_t position) const;
   // As of the last refresh; distinct filesystems counted once. A drive that failed keeps its last
   // total, so that its loss alone does not drive the survivors into eviction.
   uint64_t TotalBytes() const;

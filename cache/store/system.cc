@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -33,6 +34,15 @@ Status Failure(int error, std::string_view what) {
 
 Result<Fd> OpenAt(int dir, const std::string& name, int flags, mode_t mode) {
   Fd fd(openat(dir, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode));
+  if (!fd.valid()) return Failure(errno, "open " + name);
+  return fd;
+}
+
+Result<Fd> OpenCachedAt(int dir, const std::string& name, int flags) {
+  open_how how{};
+  how.flags = static_cast<uint64_t>(flags | O_CLOEXEC | O_NOFOLLOW);
+  how.resolve = RESOLVE_CACHED;
+  Fd fd(static_cast<int>(syscall(SYS_openat2, dir, name.c_str(), &how, sizeof how)));
   if (!fd.valid()) return Failure(errno, "open " + name);
   return fd;
 }

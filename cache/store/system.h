@@ -26,6 +26,8 @@ Status Failure(int error, std::string_view what);
 
 // openat with O_CLOEXEC | O_NOFOLLOW.
 Result<Fd> OpenAt(int dir, const std::string& name, int flags, mode_t mode = 0);
+// The same if the kernel has all in memory that it takes, else an error.
+Result<Fd> OpenCachedAt(int dir, const std::string& name, int flags);
 // mkdirat with kDirectoryMode whatever the umask; kOk if a directory was there.
 Status MakeDirectoryAt(int dir, const std::string& name);
 // Makes the directory `path` and its parents, as `mkdir -p`.

@@ -10,10 +10,15 @@ PROGRAM = re.compile(r"`([a-z0-9_]+_test)`")
 
 
 def rows(text):
+    """Of the tables whose last column names tests; of others the text around them does."""
+    counts, before = False, ""
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and not set(line) <= set("|- "):
+        if line.startswith("|") and not before.startswith("|"):
+            counts = cells[-1] == "test"
+        if line.startswith("|") and counts and not set(line) <= set("|- "):
             yield cells
+        before = line
 
 
 def faults_of(text, programs, sources):

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -78,7 +79,10 @@ LoopFs::LoopFs(const std::string& type, uint64_t bytes, uint32_t sector_bytes,
   MountIt();
 }
 
-LoopFs::~LoopFs() { UnmountTree(path_); }
+LoopFs::~LoopFs() {
+  Thaw();
+  UnmountTree(path_);
+}
 
 void LoopFs::MountIt() {
   Fd image(Sys(open(image_.c_str(), O_RDWR | O_CLOEXEC), "open " + image_));
@@ -104,6 +108,36 @@ void LoopFs::ShutDown() {
   constexpr uint32_t kNoLogFlush = 2;  // XFS_FSOP_GOING_FLAGS_NOLOGFLUSH
   uint32_t flags = kNoLogFlush;
   Sys(ioctl(root.get(), _IOR('X', 125, uint32_t), &flags), "XFS_IOC_GOINGDOWN " + path_);
+}
+
+// A frozen filesystem outlasts whoever froze it, and cannot be unmounted: so another process has
+// the thaw in hand.
+void LoopFs::Freeze() {
+  const Fd root(Sys(open(path_.c_str(), O_RDONLY | O_CLOEXEC), "open " + path_));
+  int ends[2];
+  Sys(pipe2(ends, O_CLOEXEC), "pipe");
+  Fd told(ends[0]);
+  thaw_ = Fd(ends[1]);
+  thawer_ = Sys(fork(), "fork");
+  if (thawer_ == 0) {
+    setsid();
+    thaw_.Reset();
+    char byte;
+    while (read(told.get(), &byte, 1) < 0 && errno == EINTR) {
+    }
+    ioctl(root.get(), FITHAW, 0);
+    _exit(0);
+  }
+  Sys(ioctl(root.get(), FIFREEZE, 0), "FIFREEZE " + path_);
+}
+
+void LoopFs::Thaw() {
+  if (thawer_ < 0) return;
+  // Children of the test may have the pipe too, so its end alone would say nothing.
+  (void)!write(thaw_.get(), "t", 1);
+  thaw_.Reset();
+  waitpid(thawer_, nullptr, 0);
+  thawer_ = -1;
 }
 
 void LoopFs::RemountReadOnly() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/base/fd.h"
 #include "tests/support/temp_dir.h"
 
 namespace prefixfs::support {
@@ -27,6 +28,9 @@ class LoopFs {
 
   // Cuts the filesystem off as a dying device would: every later access is EIO (XFS only).
   void ShutDown();
+  // Whoever writes to it waits until Thaw, or until this process is gone.
+  void Freeze();
+  void Thaw();
   // As the kernel does after an error: later writes fail, reads may go on.
   void RemountReadOnly();
   // Unmount and mount again; the page cache is gone, a shut down filesystem lives again.
@@ -43,6 +47,8 @@ class LoopFs {
   std::string image_;
   std::string device_;
   std::string path_;
+  pid_t thawer_ = -1;  // a process that thaws it when its pipe says so, or ends
+  Fd thaw_;
 };
 
 // Sum of st_blocks * 512 of all regular files below `path`, as an outside `du` sees them. Files may
