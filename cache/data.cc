@@ -51,7 +51,10 @@ Result<int> Cache::DataFd(const Handle& handle) {
     if (file->fd.valid()) return file->fd.get();
   }
   Status status = EnsureDataFd(file);
-  if (status.Is(Code::kCorrupt)) DropCorrupt(file->ino);
+  if (status.Is(Code::kCorrupt)) {
+    DropCorrupt(file->ino);
+    return Code::kStale;  // so that the kernel looks the name up again and forgets it
+  }
   PFS_TRY(status);
   return file->fd.get();
 }

@@ -269,7 +269,8 @@ Result<HandlePtr> Cache::OpenSealed(Ino ino, const Caller& caller, bool may_wait
     const Waiting waiting(Wait::kChecksum);
     if (Status status = may_wait ? VerifyResident(ino) : Status(Code::kRejected); !status.ok()) {
       residents_->Close(ino);
-      return status;
+      // ESTALE, so that the kernel looks the name up again and forgets it.
+      return status.Is(Code::kNotFound) ? Status(Code::kStale) : status;
     }
   }
   {

@@ -278,6 +278,9 @@ TEST_F(Budget, AWriterFarBeyondItsPromiseMakesTheNextOfItsKindWait) {
   EXPECT_LT(written, 100);
   EXPECT_LE(mount_->TierUsage(), kCapacity + kSlack);
   big.Reset();
+  // Sealed, and perhaps evicted already.
+  for (int i = 0; i < 1000 && mount_->Stat("blocks") + mount_->Stat("evicted_blocks") == 0; ++i)
+    std::this_thread::sleep_for(milliseconds(5));
   EXPECT_EQ(write(next.get(), piece.data(), piece.size()), static_cast<ssize_t>(piece.size()))
       << "the large one can go now";
   Buffer back(piece.size());
