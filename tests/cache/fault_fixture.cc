@@ -228,8 +228,13 @@ std::string FaultTest::CheckAll() {
     }
     return std::string(kNames[i]) + " holds " + std::to_string(*holds) + ", may hold" + may;
   }
-  Write("fresh", kNew);
-  const Result<int> fresh = Holds("fresh");
+  Result<int> fresh = kAbsent;
+  // Where something has to be evicted first the cache waits for less long than that may take.
+  for (int tries = 0; tries < 100 && fresh.ok() && *fresh == kAbsent; ++tries) {
+    if (tries > 0) ::usleep(10'000);
+    Write("fresh", kNew);
+    fresh = Holds("fresh");
+  }
   if (!fresh.ok()) return "a new block: " + fresh.status().ToString();
   return *fresh == kNew ? "" : "a new block holds " + std::to_string(*fresh);
 }
