@@ -69,7 +69,7 @@ Result<std::unique_ptr<IndexImpl>> IndexImpl::Open(const IndexOptions& options,
 
 Status IndexImpl::TakeOver() {
   lock_ = PFS_TRY(LockIndex(directory_.get()));
-  const IndexState before = ReadIndexState(directory_.get());
+  const IndexState before = PFS_TRY(ReadIndexState(directory_.get()));
   lineage_.boot_id = before.boot_id;
   lineage_.closed_clean = before.clean;
   const std::string boot = CurrentBootId();

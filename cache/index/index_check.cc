@@ -80,8 +80,9 @@ Status CheckFiles(const std::string& directory, NameHash name_hash) {
   Status status = rc == 0 ? CheckTables(txn, name_hash) : FromLmdb(rc, "index: open LMDB");
   if (txn != nullptr) mdb_txn_abort(txn);
   if (env != nullptr) mdb_env_close(env);
-  // Whatever keeps LMDB from reading what the pages promised, this index is of no use.
-  return status.ok() ? Ok() : Status(Code::kCorrupt, status.message());
+  // Whatever else keeps LMDB from reading what the pages promised, this index is of no use.
+  if (status.ok() || status.Is(Code::kNoDescriptors)) return status;
+  return {Code::kCorrupt, status.message()};
 }
 
 // Reads the answer to its end; false at the timeout.
@@ -104,10 +105,10 @@ bool ReadAnswer(int fd, int64_t timeout_ms, std::string* answer) {
 // Whether the file is, bit for bit, the one that its last user closed. That one was checked, or
 // made anew, when it was opened, and nobody but LMDB has written it since.
 bool IsAsClosed(int directory_fd) {
-  const IndexState state = ReadIndexState(directory_fd);
-  if (!state.clean || state.digest.empty()) return false;
+  const Result<IndexState> state = ReadIndexState(directory_fd);
+  if (!state.ok() || !state->clean || state->digest.empty()) return false;
   const Result<std::string> digest = DigestOfData(directory_fd);
-  return digest.ok() && *digest == state.digest;
+  return digest.ok() && *digest == state->digest;
 }
 
 std::string HowItEnded(int status) {

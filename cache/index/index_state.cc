@@ -49,15 +49,17 @@ Status ReplaceState(int directory_fd, std::string_view text) {
 
 }  // namespace
 
-IndexState ReadIndexState(int directory_fd) {
+Result<IndexState> ReadIndexState(int directory_fd) {
   Fd fd(::openat(directory_fd, kName, O_RDONLY | O_CLOEXEC));
+  if (const Status opened = fd.valid() ? Ok() : Failed(errno); opened.Is(Code::kNoDescriptors))
+    return opened;
   char buffer[512];
   const ssize_t n = fd.valid() ? ::read(fd.get(), buffer, sizeof(buffer)) : 0;
   std::istringstream text(std::string(buffer, static_cast<size_t>(n > 0 ? n : 0)));
   std::string magic, boot, clean;
-  if (!std::getline(text, magic) || magic != kMagic) return {};
-  if (!std::getline(text, boot) || boot.rfind("boot ", 0) != 0) return {};
-  if (!std::getline(text, clean) || (clean != "clean" && clean != "in use")) return {};
+  if (!std::getline(text, magic) || magic != kMagic) return IndexState();
+  if (!std::getline(text, boot) || boot.rfind("boot ", 0) != 0) return IndexState();
+  if (!std::getline(text, clean) || (clean != "clean" && clean != "in use")) return IndexState();
   IndexState state{boot.substr(5), clean == "clean", {}};
   if (std::string line; std::getline(text, line) && line.rfind(kDigest, 0) == 0) {
     state.digest = line.substr(kDigest.size());

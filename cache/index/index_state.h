@@ -19,8 +19,9 @@ struct IndexState {
   std::string digest;  // DigestOfData as it was at Close; empty if in use or not known
 };
 
-// A state that is absent or unreadable is not clean and of no boot.
-IndexState ReadIndexState(int directory_fd);
+// A state that is absent or unreadable is not clean and of no boot. kNoDescriptors if that is not
+// known.
+Result<IndexState> ReadIndexState(int directory_fd);
 Status WriteIndexState(int directory_fd, const IndexState& state);
 // Size and XXH3-128 of the whole of data.mdb, as text.
 Result<std::string> DigestOfData(int directory_fd);

@@ -48,7 +48,7 @@ struct Shared {
   bool reflinks = false;
   dev_t device = 0;
   char directory[256] = {};
-  char failed[32] = {};  // the first call
+  std::atomic<const char*> failed{nullptr};  // the first call
   std::atomic<uint8_t> kinds[kMaxCalls] = {};
 };
 
@@ -130,9 +130,9 @@ bool Fails(const char* call, uint8_t kind) {
   const bool fails = at != 0 && (number == at || (shared->from_then_on && number > at));
   if (!fails || !Has(kind, shared->error)) return false;
   if ((kind & kMeta) != 0) shared->from_then_on = true;
-  if (shared->faults.fetch_add(1) == 0) {
-    std::snprintf(shared->failed, sizeof(shared->failed), "%s", call);
-  }
+  const char* none = nullptr;
+  shared->failed.compare_exchange_strong(none, call);
+  shared->faults.fetch_add(1);
   errno = shared->error;
   return true;
 }
@@ -162,6 +162,7 @@ void Arm(const Plan& plan) {
   if (::syscall(SYS_newfstatat, AT_FDCWD, plan.directory.c_str(), &st, 0) != 0) std::abort();
   shared->device = st.st_dev;
   shared->calls = shared->faults = 0;
+  shared->failed = nullptr;
   shared->at = plan.at;
   shared->error = plan.error;
   shared->from_then_on = plan.from_then_on;
@@ -177,8 +178,10 @@ uint64_t Disarm() {
 bool CanFail(uint64_t at, int error) { return at >= kMaxCalls || Has(shared->kinds[at], error); }
 
 std::string WhatFailed() {
-  if (shared->faults == 0) return {};
-  return std::string(shared->failed) + " (" + std::to_string(shared->faults.load()) + " faults)";
+  // Of a child too: the text of a call lies where it does here.
+  const char* failed = shared->failed.load();
+  if (failed == nullptr) return {};
+  return std::string(failed) + " (" + std::to_string(shared->faults.load()) + " faults)";
 }
 
 void ImitateReflinks(bool on) { shared->reflinks = on; }

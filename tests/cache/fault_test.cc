@@ -101,13 +101,18 @@ TEST_F(FaultTest, ADirectoryRenamed) {
 TEST_F(FaultTest, EvictionUnderAFullBudget) {
   config_.capacity = {.bytes = 1 << 20};
   config_.reserve_initial = 1010 << 10;
+  CopyTemplate();
+  Start();
+  for (const char* name : {"a", "b", "c", "d/x"}) Also(name, {kAbsent});
+  EXPECT_EQ(CheckAll(), "");
+  EXPECT_GT(cache_->counters().evicted_blocks.load(), 0u);
+  cache_.reset();
   Sweep({[&] { StartOrDie(); },
          [&] {
            for (const char* name : {"a", "b", "c", "d/x"}) Also(name, {kAbsent});
            Write("n", kNew);
            Also("n", {kAbsent});
            AwaitChecksums();
-           if (faults::WhatFailed().empty() && cache_->counters().evicted_blocks < 2) std::abort();
          }});
 }
 

@@ -47,13 +47,13 @@ void CheckState(std::string_view text) {
     const Fd file(::openat(directory.get(), "STATE", O_WRONLY | O_CREAT | O_TRUNC, 0600));
     FUZZ_CHECK(::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   }
-  const IndexState state = ReadIndexState(directory.get());
+  const IndexState state = ReadIndexState(directory.get()).value();
   // Nothing that was not said by the file.
   FUZZ_CHECK(state.clean || !state.boot_id.empty() || state.digest.empty());
   FUZZ_CHECK(text.find(state.boot_id) != std::string_view::npos);
   if (state.boot_id.empty()) return;
   FUZZ_CHECK(WriteIndexState(directory.get(), state).ok());
-  const IndexState again = ReadIndexState(directory.get());
+  const IndexState again = ReadIndexState(directory.get()).value();
   FUZZ_CHECK(again.boot_id == state.boot_id && again.clean == state.clean);
   FUZZ_CHECK(again.digest == state.digest);
 }
