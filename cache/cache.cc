@@ -14,6 +14,21 @@ namespace {
 constexpr int kLockTries = 100;
 constexpr size_t kUuidLength = 36;
 constexpr int64_t kCheckTimeoutMs = 10 * 60 * 1000;
+
+// Whether a status is about the index, and not about what this process or the drive lacks just now.
+bool IsVerdict(const Status& status) {
+  switch (status.code()) {
+    case Code::kNoSpace:
+    case Code::kNoMemory:
+    case Code::kNoDescriptors:
+    case Code::kUnavailable:
+    case Code::kDenied:
+    case Code::kRejected:
+      return false;
+    default:
+      return true;
+  }
+}
 }  // namespace
 
 Cache::Cache(const Config& config, const Clock& clock)
@@ -113,7 +128,7 @@ Status Cache::OpenIndex() {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     found = CheckIndex(options.directory, kCheckTimeoutMs);
   }
-  if (found.Is(Code::kRejected)) return found;
+  if (!IsVerdict(found)) return found;
   if (found.ok()) {
     Result<std::unique_ptr<Index>> index = Index::Open(options);
     if (index.ok()) {
@@ -128,7 +143,7 @@ Status Cache::OpenIndex() {
         index_ = std::move(index).value();
         return Ok();
       }
-    } else if (index.status().Is(Code::kRejected)) {
+    } else if (!IsVerdict(index.status())) {
       return index.status();
     } else {
       found = index.status();
@@ -145,7 +160,8 @@ Status Cache::OpenIndex() {
   index_ = PFS_TRY(Index::Open(options));
   const RebuildTally tally = PFS_TRY(RebuildIndex(*index_, *drives_, *naming_));
   // Last, so that an index whose rebuild was interrupted describes no drives and is rebuilt again.
-  PFS_TRY(index_->SetPoolUuid(drives_->pool_uuid() + AbsentSlots()));
+  // So is one that lacks the blocks of a drive which could not be read.
+  if (tally.complete) PFS_TRY(index_->SetPoolUuid(drives_->pool_uuid() + AbsentSlots()));
   index_rebuilt_ = !absent || tally.blocks > 0;
   spdlog::info("index rebuilt: {} directories and links, {} blocks kept, {} dropped", tally.records,
                tally.blocks, tally.dropped);

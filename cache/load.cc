@@ -141,6 +141,10 @@ Status Cache::Load() {
   for (const Ino ino : left_open) {
     Inode inode = PFS_TRY(index_->Get(ino));
     if (Status status = SettleLeftOpen(&inode); !status.ok()) {
+      // Only what is wrong with the file itself costs the block.
+      const Drive* drive = drives_->Find(inode.drive);
+      if (drive == nullptr) continue;  // failed: settled at the next start
+      if (!status.Is(Code::kNotFound) && !status.Is(Code::kCorrupt)) return status;
       spdlog::warn("{} was being written and is dropped: {}", inode.name, status.ToString());
       DropCorrupt(inode.ino);
       continue;

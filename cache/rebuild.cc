@@ -16,25 +16,6 @@ constexpr size_t kBatch = 1024;
 
 using Nodes = std::map<Ino, Inode>;
 
-// The latest record of each number, over all drives: a rename while a drive was away leaves an old
-// one there.
-Nodes ReadRecords(DriveSet& drives) {
-  Nodes nodes;
-  for (auto& drive : drives.drives()) {
-    const Status status = drive->ForEachRecord([&](Result<Inode> inode) {
-      if (!inode.ok()) {
-        spdlog::warn("record on {}: {}", drive->path(), inode.status().ToString());
-        return;
-      }
-      auto [it, added] = nodes.emplace(inode->ino, *inode);
-      if (!added && inode->ctime_ns > it->second.ctime_ns) it->second = *inode;
-    });
-    if (!drive->Note(status).ok())
-      spdlog::warn("records on {}: {}", drive->path(), status.ToString());
-  }
-  return nodes;
-}
-
 struct Candidate {
   Inode inode;
   Drive* drive;
@@ -56,10 +37,14 @@ class Rebuilder {
       : index_(index), drives_(drives), naming_(naming) {}
 
   Result<RebuildTally> Run() {
-    nodes_ = ReadRecords(drives_);
+    for (auto& drive : drives_.drives()) ReadRecords(*drive);
+    // Before a block is dropped because its directory is not known.
+    PFS_TRY(unread_);
     if (!nodes_.empty()) highest_ = nodes_.rbegin()->first;
     for (auto it = nodes_.rbegin(); it != nodes_.rend(); ++it) (void)AddNode(it->first, 0);
     for (auto& drive : drives_.drives()) ReadBlocks(*drive);
+    PFS_TRY(unread_);
+    for (auto& drive : drives_.drives()) tally_.complete &= !drive->failed();
     PFS_TRY(index_.RaiseIno(highest_));
     PFS_TRY(RestoreRoot());
     DropUnreachable();
@@ -69,6 +54,41 @@ class Rebuilder {
   }
 
  private:
+  // Whether the status says that something could not be looked at, rather than what is wrong with
+  // it. One bad sector costs one block; a drive that does not answer at all has failed.
+  bool Unread(Drive& drive, const Status& status) {
+    switch (status.code()) {
+      case Code::kOk:
+      case Code::kCorrupt:
+      case Code::kNotFound:
+      case Code::kInvalid:
+      case Code::kTooLong:
+      case Code::kUnsupported:
+        return false;
+      case Code::kIo:
+        return !drive.Note(drive.Space().status()).ok();
+      default:
+        if (drive.Note(status).ok() || drive.failed()) return true;
+        if (unread_.ok()) unread_ = status;
+        return true;
+    }
+  }
+
+  // The latest record of each number, over all drives: a rename while a drive was away leaves an
+  // old one there.
+  void ReadRecords(Drive& drive) {
+    const Status status = drive.ForEachRecord([&](Result<Inode> inode) {
+      if (!inode.ok()) {
+        if (Unread(drive, inode.status())) return;
+        spdlog::warn("record on {}: {}", drive.path(), inode.status().ToString());
+        return;
+      }
+      auto [it, added] = nodes_.emplace(inode->ino, *inode);
+      if (!added && inode->ctime_ns > it->second.ctime_ns) it->second = *inode;
+    });
+    if (Unread(drive, status)) spdlog::warn("records on {}: {}", drive.path(), status.ToString());
+  }
+
   // Whether `ino` hangs off the root through directories; decides once and remembers.
   bool AddNode(Ino ino, int depth) {
     if (ino == kRootIno) return true;
@@ -94,6 +114,7 @@ class Rebuilder {
   void ReadBlocks(Drive& drive) {
     const Status status = drive.ForEachBlock([&](const BlockId& block, Result<Inode> header,
                                                  const struct stat& now) {
+      if (Unread(drive, header.status())) return;
       std::string fault = Fault(header, now);
       if (fault.empty() && header->block != block) fault = "the header is another file's";
       if (fault.empty() && !AddNode(header->parent, 0)) fault = "its directory is gone";
@@ -112,7 +133,7 @@ class Rebuilder {
       }
       Offer({std::move(inode), &drive});
     });
-    if (!drive.Note(status).ok()) spdlog::warn("blocks on {}: {}", drive.path(), status.ToString());
+    if (Unread(drive, status)) spdlog::warn("blocks on {}: {}", drive.path(), status.ToString());
   }
 
   // Of two blocks with one name the later incarnation stays.
@@ -203,6 +224,7 @@ class Rebuilder {
   std::map<Name, Candidate> blocks_;
   std::unordered_set<Ino> numbers_;
   Ino highest_ = 0;
+  Status unread_;  // why something could not be looked at
   RebuildTally tally_;
 };
 
