@@ -109,14 +109,20 @@ Result<Entry> Cache::SetAttributes(Ino ino, const Handle* handle, const Attribut
   if (updated.Is(Code::kNotFound) && file)
     updated = Ok();  // provisional or nameless: only the table knows it
   if (updated.Is(Code::kNotFound)) {
-    MutexLock lock(side_mutex_);
-    if (auto it = gone_.find(ino); it != gone_.end()) {
-      Apply(change, now, &it->second);
+    // Removed or replaced since its name was looked up: it is changed all the same, as any file is.
+    Result<Entry> changed = FindReplaced([&]() -> Result<Entry> {
+      MutexLock lock(side_mutex_);
+      const auto gone = gone_.find(ino);
+      const auto lingering = lingering_.find(ino);
+      if (gone == gone_.end() && lingering == lingering_.end()) return Code::kNotFound;
       Entry entry;
-      entry.inode = it->second;
+      Inode& inode_then = gone != gone_.end() ? gone->second : lingering->second.inode;
+      Apply(change, now, &inode_then);
+      entry.inode = inode_then;
       entry.links = 0;
       return entry;
-    }
+    });
+    if (changed.ok()) return changed;
   }
   PFS_TRY(updated);
   {

@@ -19,14 +19,14 @@ Requests::Slot* Requests::Begin(Op op, Ino ino, pid_t tid, uid_t uid, int64_t st
   for (size_t i = 0; i < kSlots; ++i) {
     Slot& slot = slots_[(first + i) % kSlots];
     if (!Take(slot, start_ns)) continue;
-    std::atomic_thread_fence(std::memory_order_release);  // the end of the one before comes first
-    slot.ino.store(ino, std::memory_order_relaxed);
-    slot.tid.store(tid, std::memory_order_relaxed);
-    slot.uid.store(uid, std::memory_order_relaxed);
-    slot.op.store(op, std::memory_order_relaxed);
-    slot.answered.store(false, std::memory_order_relaxed);
+    // Each with release, so that whoever reads it sees that the slot has been taken anew.
+    slot.ino.store(ino, std::memory_order_release);
+    slot.tid.store(tid, std::memory_order_release);
+    slot.uid.store(uid, std::memory_order_release);
+    slot.op.store(op, std::memory_order_release);
+    slot.answered.store(false, std::memory_order_release);
     slot.wait.Set(Wait::kNothing);
-    slot.turn.store(slot.turn.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    slot.turn.store(slot.turn.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     // From now on it is whole: a reader passes over what is negative.
     slot.start_ns.store(start_ns, std::memory_order_release);
     return &slot;
@@ -43,16 +43,15 @@ std::vector<Requests::Request> Requests::All() const {
     if (start_ns <= 0) continue;
     Request request;
     request.start_ns = start_ns;
-    request.id = uint64_t{slot.turn.load(std::memory_order_relaxed)} * kSlots + i;
-    request.op = slot.op.load(std::memory_order_relaxed);
-    request.ino = slot.ino.load(std::memory_order_relaxed);
-    request.tid = slot.tid.load(std::memory_order_relaxed);
-    request.uid = slot.uid.load(std::memory_order_relaxed);
-    request.answered = slot.answered.load(std::memory_order_relaxed);
+    request.id = uint64_t{slot.turn.load(std::memory_order_acquire)} * kSlots + i;
+    request.op = slot.op.load(std::memory_order_acquire);
+    request.ino = slot.ino.load(std::memory_order_acquire);
+    request.tid = slot.tid.load(std::memory_order_acquire);
+    request.uid = slot.uid.load(std::memory_order_acquire);
+    request.answered = slot.answered.load(std::memory_order_acquire);
     const uint32_t wait = slot.wait.Raw();
     request.wait = WaitMark::WhatOf(wait);
     request.drive = WaitMark::DriveOf(wait);
-    std::atomic_thread_fence(std::memory_order_acquire);
     // Another request has the slot by now: what was read is of two.
     if (slot.start_ns.load(std::memory_order_relaxed) != start_ns) continue;
     all.push_back(request);

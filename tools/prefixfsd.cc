@@ -1,7 +1,6 @@
 // prefixfsd: the daemon behind one mount.
 #include <execinfo.h>
 #include <fcntl.h>
-#include <spdlog/async.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/sinks/syslog_sink.h>
@@ -21,6 +20,7 @@
 #include "cache/cache.h"
 #include "fs/session.h"
 #include "tools/foreground.h"
+#include "tools/log_thread.h"
 #include "tools/mount_options.h"
 #include "tools/service_manager.h"
 
@@ -72,21 +72,6 @@ Status StartLog(const MountOptions& options) {
   return Ok();
 }
 
-// From now on a thread of its own writes the log, so that nobody waits for where it goes: that may
-// be a drive which does not answer. Not before the index is checked, for which there may be no
-// other thread.
-void LogByAThread() {
-  constexpr size_t kMaxQueued = 8192;  // then the oldest lines go
-  spdlog::init_thread_pool(kMaxQueued, 1);
-  const auto& before = *spdlog::default_logger();
-  auto logger = std::make_shared<spdlog::async_logger>(
-      before.name(), before.sinks().begin(), before.sinks().end(), spdlog::thread_pool(),
-      spdlog::async_overflow_policy::overrun_oldest);
-  logger->set_level(before.level());
-  logger->flush_on(spdlog::level::info);
-  spdlog::set_default_logger(std::move(logger));
-}
-
 // Every block being written takes a descriptor, so as many as the system gives.
 void RaiseDescriptorLimit() {
   rlimit limit;
@@ -128,7 +113,7 @@ Status Serve(const MountOptions& options, Ready& ready) {
   ::umask(022);
   std::unique_ptr<Foreground> foreground = PFS_TRY(StartForeground(options));
   std::unique_ptr<Cache> cache = PFS_TRY(Cache::Open(options.config));
-  LogByAThread();
+  const LogThread log;  // not before the index is checked, for which there may be no other thread
   PidFile pid(options.config.nvme.front());
   Status served = Ok();
   {
@@ -178,11 +163,10 @@ int Main(int argc, char** argv) {
   if (!status.ok()) {
     spdlog::error("{}", status.ToString());
     ready.Say(status.message().empty() ? status.ToString() : status.message());
-  } else {
-    spdlog::info("unmounted {}", options->mount_point);
+    return kExitFailed;
   }
-  spdlog::shutdown();  // writes what is left
-  return status.ok() ? kExitOk : kExitFailed;
+  spdlog::info("unmounted {}", options->mount_point);
+  return kExitOk;
 }
 
 }  // namespace

@@ -38,10 +38,10 @@ class WaitMark {
   static constexpr uint16_t kNoDrive = UINT16_MAX;
 
   void Set(Wait what, uint16_t drive = kNoDrive) {
-    value_.store(static_cast<uint32_t>(what) << 16 | drive, std::memory_order_relaxed);
+    SetRaw(static_cast<uint32_t>(what) << 16 | drive);
   }
-  uint32_t Raw() const { return value_.load(std::memory_order_relaxed); }
-  void SetRaw(uint32_t raw) { value_.store(raw, std::memory_order_relaxed); }
+  uint32_t Raw() const { return value_.load(std::memory_order_acquire); }
+  void SetRaw(uint32_t raw) { value_.store(raw, std::memory_order_release); }
   static Wait WhatOf(uint32_t raw) { return static_cast<Wait>(raw >> 16); }
   static uint16_t DriveOf(uint32_t raw) { return static_cast<uint16_t>(raw & 0xffff); }
 

@@ -24,7 +24,7 @@ WorkerPool::WorkerPool(size_t threads, size_t max_queued, size_t most_threads)
   }
 }
 
-WorkerPool::~WorkerPool() {
+void WorkerPool::Stop() {
   std::vector<std::thread> threads;
   {
     MutexLock lock(mutex_);
@@ -38,7 +38,7 @@ WorkerPool::~WorkerPool() {
 Status WorkerPool::Submit(std::function<void()> work) {
   const int64_t now = Clock::Real().MonotonicNs();
   MutexLock lock(mutex_);
-  if (queue_.size() >= max_queued_) return Code::kRejected;
+  if (stopping_ || queue_.size() >= max_queued_) return Code::kRejected;
   queue_.push_back({now, std::move(work)});
   ready_.NotifyOne();
   return Ok();

@@ -3,7 +3,7 @@
 // A thread that waits for a drive which does not answer is lost to the others, so a pool may be
 // relieved: it gets one thread more while work has been waiting for long.
 //
-// Threads: Submit and Relieve from any thread. The destructor runs what is queued and joins.
+// Threads: Submit and Relieve from any thread; Stop, and the destructor, from one.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,9 @@ class WorkerPool {
   // Makes do with fewer threads where the system gives no more; throws std::system_error if it
   // gives none. `most_threads`: with those that Relieve adds.
   WorkerPool(size_t threads, size_t max_queued, size_t most_threads = 0);
-  ~WorkerPool();
+  ~WorkerPool() { Stop(); }
+  // Runs what is queued and joins. What is submitted from now on is refused.
+  void Stop() PFS_EXCLUDES(mutex_);
 
   // kRejected if the queue is full: the caller answers so at once instead of waiting.
   Status Submit(std::function<void()> work) PFS_EXCLUDES(mutex_);

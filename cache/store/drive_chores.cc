@@ -35,7 +35,7 @@ void Drive::StartChores() {
 void Drive::StopChores() {
   if (chores_ == nullptr) return;
   spares_.Stop();
-  chores_.reset();
+  chores_->Stop();  // what it is asked to do from now on is done by who asks
 }
 
 void Drive::Post(std::function<void()> work) {
