@@ -1,6 +1,5 @@
 #include "cache/checksums.h"
 
-#include <sched.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -42,9 +41,6 @@ uint64_t Checksums::pending() {
 }
 
 void Checksums::Run() {
-  // Engines come first: this thread runs when nobody else wants the processor.
-  const sched_param parameter{};
-  sched_setscheduler(0, SCHED_IDLE, &parameter);
   for (;;) {
     std::vector<Ino> blocks;
     {
@@ -99,8 +95,9 @@ Result<Digest> Checksums::Compute(int fd, uint64_t size) {
 Result<Digest> Checksums::ComputeFromDrive(int fd, uint64_t size, uint32_t alignment) {
   const Fd direct = alignment > 0 ? ReopenDirect(fd) : Fd();
   const TransferMemory memory(kDirectPiece);
-  if (!direct.valid() || memory.bytes().empty()) return Compute(fd, size);
+  if (!direct.valid() || memory.bytes().empty()) return ComputeAtLeisure(fd, size);
   const DataFile file{fd, direct.get(), alignment};
+  const Idle idle;
   return DigestOf(size, [&](uint64_t offset) {
     return ReadDirect(file, offset, kDirectPiece, memory.bytes());
   });

@@ -1,7 +1,7 @@
 // Checksums: XXH3-128 of every sealed block, computed in the background, so that after a crash of
 // the operating system a block is served only if its bytes still are what its writer sealed.
 //
-// Threads: Enqueue from any thread; one worker thread, at idle scheduling priority.
+// Threads: Enqueue from any thread; one worker thread, which reads and hashes at idle priority.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "cache/base/idle.h"
 #include "cache/base/mutex.h"
 #include "cache/base/status.h"
 #include "cache/index/record.h"
@@ -38,7 +39,12 @@ class Checksums {
   // Of the first `size` bytes of `fd`, read from the start. kCorrupt if the file is shorter or
   // longer.
   static Result<Digest> Compute(int fd, uint64_t size);
-  // The same of what the drive has, past the page cache where the filesystem can.
+  // The same at idle priority: engines come first.
+  static Result<Digest> ComputeAtLeisure(int fd, uint64_t size) {
+    const Idle idle;
+    return Compute(fd, size);
+  }
+  // And of what the drive has, past the page cache where the filesystem can.
   static Result<Digest> ComputeFromDrive(int fd, uint64_t size, uint32_t alignment);
 
  private:

@@ -123,7 +123,7 @@ std::vector<Residents::Victim> Residents::TakeVictims(size_t max, int drive, boo
   auto eligible = [&](EvictionPolicy::Key key) PFS_NO_ANALYSIS {
     Entry& entry = entries_.at(key);
     const bool fresh = now < entry.fresh_until_ns;
-    if (entry.going || entry.open_handles > 0 || fresh != fresh_too) return false;
+    if (entry.going || entry.chosen || entry.open_handles > 0 || fresh != fresh_too) return false;
     if (drive >= 0 && entry.block.drive != drive) return false;
     if (now >= entry.lease_until_ns) return true;
     // Only as many as are asked for, or one shortage would end every lease there is.
@@ -140,7 +140,7 @@ std::vector<Residents::Victim> Residents::TakeVictims(size_t max, int drive, boo
   std::vector<Victim> victims;
   for (const auto key : keys) {
     Entry& entry = entries_.at(key);
-    entry.going = true;
+    entry.chosen = true;
     victims.push_back({key, entry.block});
   }
   return victims;
@@ -149,38 +149,41 @@ std::vector<Residents::Victim> Residents::TakeVictims(size_t max, int drive, boo
 bool Residents::TakeWith(Ino victim, std::vector<Ino>* others) {
   const int64_t now = clock_.MonotonicNs();
   MutexLock lock(mutex_);
+  const auto it = entries_.find(victim);
+  if (it == entries_.end()) return true;  // removed meanwhile: nothing of it is in the way
   std::erase_if(*others, [&](Ino ino) PFS_NO_ANALYSIS { return !entries_.contains(ino); });
   int64_t until = 0;
-  for (const Ino ino : *others) {
-    Entry& entry = entries_.at(ino);
-    if (entry.going) continue;
+  const auto look = [&](Entry& entry) PFS_NO_ANALYSIS {
+    if (entry.going) return;
     if (entry.open_handles > 0) until = std::max(until, now + kOpenMemberNs);
-    if (now >= entry.lease_until_ns) continue;
+    if (now >= entry.lease_until_ns) return;
     entry.wanted = true;
     until = std::max(until, entry.lease_until_ns);
-  }
+  };
+  look(it->second);
+  for (const Ino ino : *others) look(entries_.at(ino));
+  it->second.chosen = false;
   if (until > 0) {
-    if (auto it = entries_.find(victim); it != entries_.end()) {
-      it->second.going = false;
-      it->second.wanted = true;
-      it->second.lease_until_ns = until;
-    }
+    it->second.wanted = true;
+    it->second.lease_until_ns = std::max(it->second.lease_until_ns, until);
     return false;
   }
+  it->second.going = true;
   for (const Ino ino : *others) entries_.at(ino).going = true;
   return true;
 }
 
 void Residents::Release(Ino ino) {
   MutexLock lock(mutex_);
-  if (auto it = entries_.find(ino); it != entries_.end()) it->second.going = false;
+  if (auto it = entries_.find(ino); it != entries_.end())
+    it->second.going = it->second.chosen = false;
 }
 
 void Residents::PutBack(Ino ino) {
   MutexLock lock(mutex_);
   auto it = entries_.find(ino);
   if (it == entries_.end()) return;
-  it->second.going = false;
+  it->second.going = it->second.chosen = false;
   it->second.wanted = false;
   policy_->Touch(ino);
 }
@@ -190,7 +193,7 @@ void Residents::Hold(Ino ino, int64_t ns) {
   MutexLock lock(mutex_);
   auto it = entries_.find(ino);
   if (it == entries_.end()) return;
-  it->second.going = false;
+  it->second.going = it->second.chosen = false;
   it->second.lease_until_ns = until;
 }
 
@@ -198,7 +201,7 @@ bool Residents::PutOff(Ino ino) {
   MutexLock lock(mutex_);
   auto it = entries_.find(ino);
   if (it == entries_.end() || std::exchange(it->second.put_off, true)) return false;
-  it->second.going = false;
+  it->second.going = it->second.chosen = false;
   it->second.wanted = false;
   policy_->Touch(ino);
   return true;

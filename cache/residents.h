@@ -70,13 +70,13 @@ class Residents {
     Ino ino;
     Block block;
   };
-  // Marks up to `max` of the coldest blocks as going, optionally only of one drive (-1: any), and
-  // returns them. They are absent from now on. `leased_ahead` tells whether leased blocks were
-  // passed over.
+  // Chooses up to `max` of the coldest blocks, optionally only of one drive (-1: any). Each is
+  // there until TakeWith decides, or one of the calls after it. `leased_ahead` tells whether leased
+  // blocks were passed over.
   std::vector<Victim> TakeVictims(size_t max, int drive, bool* leased_ahead) PFS_EXCLUDES(mutex_);
-  // Marks the rest of a victim's group as going too; those that are no resident blocks are taken
-  // out of `others`. False if one of them is open or leased: then none goes, and the victim holds
-  // as long as that lease does.
+  // Marks a victim and the rest of its group as going: they are absent from now on. Those that are
+  // no resident blocks are taken out of `others`. False if one of them all is open or leased by
+  // now: then none goes, and the victim holds as long as that lease does.
   bool TakeWith(Ino victim, std::vector<Ino>* others) PFS_EXCLUDES(mutex_);
   // The victim was not needed after all: it keeps its place in the order.
   void Release(Ino ino) PFS_EXCLUDES(mutex_);
@@ -101,6 +101,7 @@ class Residents {
   struct Entry {
     Block block;
     uint32_t open_handles = 0;
+    bool chosen = false;  // a victim that nothing is decided about
     bool going = false;
     bool wanted = false;
     bool put_off = false;

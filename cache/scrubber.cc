@@ -1,7 +1,6 @@
 #include "cache/scrubber.h"
 
 #include <linux/ioprio.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -49,8 +48,6 @@ bool Scrubber::IsBusy() {
 }
 
 void Scrubber::Run() {
-  const sched_param parameter{};
-  sched_setscheduler(0, SCHED_IDLE, &parameter);
   syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
   const int64_t interval_ns = limits_.interval_ms * kNsPerMs;
   if (!Sleep(std::min(kFirstPassNs, interval_ns))) return;

@@ -4,8 +4,8 @@
 // It goes through the blocks in the order of their numbers, at most `rate` bytes a second, and at a
 // sixteenth of that while engines are at work; a pass begins at most once in `interval`.
 //
-// Threads: one of its own, at idle priority for the processor and for the drive. Start and Stop
-// from one thread; the counts from any.
+// Threads: one of its own, at idle priority for the drive, and for the processor while it hashes.
+// Start and Stop from one thread; the counts from any.
 #pragma once
 
 #include <atomic>

@@ -38,7 +38,7 @@ std::optional<Cache::Computed> Cache::ComputeChecksum(Ino ino) {
   // Blocks that were written past the page cache cost a read of the drive.
   if (!IsCached(fd->get(), 0, inode->size))
     counters_.checksum_reread.fetch_add(inode->size, std::memory_order_relaxed);
-  Result<Digest> digest = Checksums::Compute(fd->get(), inode->size);
+  Result<Digest> digest = Checksums::ComputeAtLeisure(fd->get(), inode->size);
   if (!digest.ok()) {
     digest.status().Is(Code::kCorrupt) ? DropCorrupt(ino) : BlockUnreadable(ino, *drive);
     return std::nullopt;

@@ -123,6 +123,8 @@ TEST_F(ResidentsTest, AFreshBlockGoesAfterAllOthersUntilItIsRenamedOrHalfASecond
 TEST_F(ResidentsTest, VictimIsAbsentUntilPutBack) {
   Add(1), Add(2);
   EXPECT_THAT(Take(1), ElementsAre(1));
+  std::vector<Ino> alone;
+  EXPECT_TRUE(residents_.TakeWith(1, &alone));
   EXPECT_EQ(residents_.Touch(1), Probe::kGone);
   EXPECT_FALSE(Open(1));
   residents_.PutBack(1);
@@ -151,6 +153,20 @@ TEST_F(ResidentsTest, ModelsAreCountedInAndOut) {
   EXPECT_EQ(residents_.Models().at(1).bytes, 160u);
   residents_.Remove(1), residents_.Remove(2);
   EXPECT_THAT(residents_.Models(), IsEmpty());
+}
+
+TEST_F(ResidentsTest, AVictimIsThereUntilItIsTakenAndAProbeMayRescueIt) {
+  Add(1);
+  EXPECT_THAT(Take(9), ElementsAre(1));
+  EXPECT_THAT(Take(9), IsEmpty()) << "chosen once";
+  EXPECT_EQ(residents_.Touch(1), Probe::kLeased);
+  std::vector<Ino> alone;
+  EXPECT_FALSE(residents_.TakeWith(1, &alone));
+  EXPECT_EQ(residents_.Touch(1), Probe::kLeased);
+  Pass(kLeaseMs * 2);
+  EXPECT_THAT(Take(9), ElementsAre(1));
+  EXPECT_TRUE(residents_.TakeWith(1, &alone));
+  EXPECT_EQ(residents_.Touch(1), Probe::kGone);
 }
 
 TEST_F(ResidentsTest, AGroupGoesOnlyIfNoneOfItIsOpenOrLeased) {
