@@ -74,8 +74,11 @@ void Evictor::Run() {
   bool leased_ahead = false;
   while (const uint64_t wanted = budget_.Wanted()) {
     if (Free(wanted, -1, &leased_ahead) > 0 || last_resort_()) continue;
-    // With leases running out soon waiters go on waiting; otherwise there is no point.
-    if (!leased_ahead) budget_.NothingEvictable();
+    // With leases running out soon, or a drive that may answer again, waiters go on waiting;
+    // otherwise there is no point.
+    const bool stalled = std::any_of(drives_.drives().begin(), drives_.drives().end(),
+                                     [](const auto& drive) { return drive->stalled(); });
+    if (!leased_ahead && !stalled) budget_.NothingEvictable();
     break;
   }
   for (auto& drive : drives_.drives()) {
