@@ -303,6 +303,8 @@ void Cache::DropCorrupt(Ino ino) {
   const Status status = index_->Update([&](IndexTxn& txn) -> Status {
     removal.inodes.clear();
     inode = PFS_TRY(txn.Get(ino));
+    // It was renamed while it was read, and may be written since.
+    if (inode.state == FileState::kPosix) return Code::kRejected;
     return RemoveName(txn, inode, &removal);
   });
   budget_->Account(kept, 0);
