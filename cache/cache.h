@@ -382,7 +382,7 @@ class Cache {
   std::vector<Ino> ScrubNext(Ino after) const;
   void Suspect(const Inode& inode);
   bool JudgeSuspect(Ino ino);
-  void BlockUnreadable(Ino ino, Drive& drive);
+  void BlockUnreadable(Ino ino, Drive& drive, const Status& why);
   Result<bool> Cut(const FilePtr& file, const Handle* handle, uint64_t size, const Caller& caller)
       PFS_REQUIRES(file->change);
   void SetBackingTimes(Ino ino, const FilePtr& file, const AttributeChange& change);

@@ -7,8 +7,10 @@
 
 namespace prefixfs {
 
-// One bad sector costs one block; only a drive that does not answer at all is given up.
-void Cache::BlockUnreadable(Ino ino, Drive& drive) {
+// One bad sector costs one block; only a drive that does not answer at all is given up. What this
+// process lacks just now costs nothing.
+void Cache::BlockUnreadable(Ino ino, Drive& drive, const Status& why) {
+  if (why.Is(Code::kNoMemory) || why.Is(Code::kNoDescriptors)) return;
   if (drive.Note(drive.Space().status()).ok()) DropCorrupt(ino);
 }
 
@@ -40,7 +42,8 @@ std::optional<Cache::Computed> Cache::ComputeChecksum(Ino ino) {
     counters_.checksum_reread.fetch_add(inode->size, std::memory_order_relaxed);
   Result<Digest> digest = Checksums::ComputeAtLeisure(fd->get(), inode->size);
   if (!digest.ok()) {
-    digest.status().Is(Code::kCorrupt) ? DropCorrupt(ino) : BlockUnreadable(ino, *drive);
+    digest.status().Is(Code::kCorrupt) ? DropCorrupt(ino)
+                                       : BlockUnreadable(ino, *drive, digest.status());
     return std::nullopt;
   }
   // Both before the checksum is stored: a start looks for blocks that have one in blocks/ only, and
@@ -113,7 +116,7 @@ Cache::Verdict Cache::CheckBytes(const Inode& inode, bool from_drive, Fd* opened
       from_drive ? Checksums::ComputeFromDrive(fd->get(), inode.size, drive->direct_alignment())
                  : Checksums::Compute(fd->get(), inode.size);
   if (!digest.ok() && !digest.status().Is(Code::kCorrupt)) {
-    BlockUnreadable(inode.ino, *drive);
+    BlockUnreadable(inode.ino, *drive, digest.status());
     return Verdict::kGone;
   }
   // Without a checksum there is nothing to compare with yet, unless a crash of the system lies in
